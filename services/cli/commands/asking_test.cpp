@@ -21,7 +21,8 @@ TEST(JobInitTest, ANewJobFileShowsEveryStrategyAndItsSettings) {
         for (const auto* setting : row.numbers)
             EXPECT_NE(shown.find(std::string(setting->key) + ":"), std::string::npos) << setting->key;
     }
-    for (const char* setting : {"weighting:", "absent:", "row_weights:", "control_variate:", "outer:", "clip:", "drop:"})
+    for (const char* setting :
+         {"weighting:", "absent:", "row_weights:", "control_variate:", "outer:", "clip:", "drop:"})
         EXPECT_NE(shown.find(setting), std::string::npos) << setting;
 }
 
