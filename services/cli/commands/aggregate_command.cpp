@@ -18,19 +18,22 @@
 #include "shared/aggregate/files.h"
 #include "shared/aggregate/settings.h"
 #include "shared/aggregate/strategy.h"
+#include "shared/aggregate/tokenizers.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/delta/base_digest.h"
 #include "shared/delta/control_variate.h"
 #include "shared/delta/delta.h"
 #include "shared/json/json.h"
+#include "shared/log/warn.h"
 
 namespace atl::cli {
 namespace {
 
 constexpr const char* kHelp =
     R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their type
-unless --dtype says another; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
+unless --dtype says another; sums are in fp32, integers must be equal; all other files are the first directory's. Models that compute
+otherwise, or whose tokenizers give ids otherwise, are refused. trimmed_mean leaves out the
 smallest and largest values of each element, a fraction --trim of the models on each side; median, all but the middle.
 product takes LoRA adapters of any ranks and alphas and makes the adapter, of the first one's or the base's rank, that
 is nearest to the mean of what they add to their model; it says how much of that is lost. --strategy also takes the
@@ -201,6 +204,13 @@ Result<std::vector<aggregate::Input>> open_inputs(const aggregate::StrategySpec&
     return inputs;
 }
 
+// A middle has to be left of what is cut on both sides.
+void tell_uncut(const AggregateOptions& given, const aggregate::StrategySpec& strategy) {
+    const bool cuts = strategy.name == "median" || (strategy.name == "trimmed_mean" && strategy.trim > 0);
+    if (cuts && given.absent.empty() && given.directories.size() == 2)
+        log::warn("the " + strategy.name + " of two models is their mean: nothing is cut of fewer than three");
+}
+
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string directories =
@@ -213,6 +223,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     ATOLL_TRY(auto strategy, strategy_of(given));
     for (const auto& [flag, times] : {std::pair{"--clip", given.clip}, {"--drop", given.drop}})
         if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
+    tell_uncut(given, strategy);
     std::optional<TemporaryDirectory> converted;
     ATOLL_TRY(const AggregateOptions readable, make_readable(given, converted));
     std::vector<std::filesystem::path> compared = readable.directories;
@@ -220,6 +231,8 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const bool is_product = strategy.name == "product";
     ATOLL_RETURN_IF_ERROR(aggregate::check_settings(
         compared, is_product ? aggregate::LoraScales::kMayDiffer : aggregate::LoraScales::kMustAgree));
+    ATOLL_TRY(const auto notes, aggregate::compare_tokenizers(compared));
+    for (const std::string& note : notes) log::warn(note);
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
         ATOLL_TRY(start, aggregate::open_base(strategy, *readable.base, *readable.base));
@@ -278,12 +291,14 @@ void add_aggregate_command(CLI::App& program, Context& context) {
         ->add_option("--row-weights", given->row_weights,
                      "of fedavg: tokens weighs the rows of embedding and head by each model's token_counts.safetensors")
         ->check(CLI::IsMember({"tokens"}));
-    command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
+    command
+        ->add_option("--weights", given->weights, "one a directory, separated by commas, relative; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false);
     command
-        ->add_option("--steps", given->steps,
-                     "the steps of each model's training, for --clip and --drop; default: all equal")
+        ->add_option(
+            "--steps", given->steps,
+            "the steps of each model's training, separated by commas, for --clip and --drop; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false)
         ->check(CLI::PositiveNumber);
@@ -305,7 +320,9 @@ void add_aggregate_command(CLI::App& program, Context& context) {
         ->add_option("--dtype", given->dtype,
                      "fp32, fp16 or bf16: dtype of the result's floating tensors; default: as in the base or the first "
                      "model")
-        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
+        ->transform(CLI::Transformer(
+            std::map<std::string, std::string>{{"float32", "fp32"}, {"float16", "fp16"}, {"bfloat16", "bf16"}}));
     command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
     command

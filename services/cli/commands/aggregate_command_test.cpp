@@ -303,6 +303,35 @@ TEST_F(AggregateCommandTest, TheResultHasTheDtypeThatIsAskedForAndSaysSo) {
     EXPECT_FALSE(fs::exists(out_));
 }
 
+TEST_F(AggregateCommandTest, ModelsWhoseTokenizersDifferAreRefusedAndOtherFormsOfOneAreNoted) {
+    const auto add = [](const fs::path& directory, const json::Json& vocabulary, int indent) {
+        const json::Json tokenizer = {{"model", {{"type", "BPE"}, {"vocab", vocabulary}}}};
+        check(write_file_atomic(directory / "tokenizer.json", tokenizer.dump(indent)).ok(), "cannot write a tokenizer");
+    };
+    const fs::path one = make_model("one", {1}), other = make_model("other", {3});
+    add(one, {{"a", 0}, {"b", 1}}, -1);
+    add(other, {{"a", 1}, {"b", 0}}, -1);
+    const auto refused = aggregate({"--out", out_, one, other});
+    EXPECT_EQ(refused.exit_code, 2) << refused.out;
+    EXPECT_NE(refused.err.find("other/tokenizer.json: the token 0 is \"b\", but \"a\" in "), std::string::npos)
+        << refused.err;
+    EXPECT_FALSE(fs::exists(out_));
+    add(other, {{"a", 0}, {"b", 1}}, 1);
+    const auto noted = aggregate({"--out", out_, one, other});
+    EXPECT_EQ(noted.exit_code, 0) << noted.err;
+    EXPECT_NE(noted.err.find("other: its tokenizer is written otherwise than that of "), std::string::npos)
+        << noted.err;
+}
+
+TEST_F(AggregateCommandTest, OfTwoModelsNothingIsCutWhichIsSaid) {
+    const fs::path one = make_model("one", {1}), other = make_model("other", {3}), third = make_model("third", {4});
+    const auto two = aggregate({"--strategy", "trimmed_mean", "--out", out_, one, other});
+    EXPECT_NE(two.err.find("the trimmed_mean of two models is their mean"), std::string::npos) << two.err;
+    EXPECT_EQ(weights_of(out_, 1), std::vector<float>{2});
+    fs::remove_all(out_);
+    EXPECT_EQ(aggregate({"--strategy", "median", "--out", out_, "--dtype", "float16", one, other, third}).err, "");
+}
+
 TEST_F(AggregateCommandTest, FilesOfPyTorchAreReadToo) {
     if (!fs::exists(fs::path(ATOLL_PROGRAM).parent_path() / "atoll-trainer")) GTEST_SKIP() << "there is no trainer";
     const fs::path torch = fs::path(ATOLL_FIXTURES) / "torch/single";
