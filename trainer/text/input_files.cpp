@@ -1,7 +1,9 @@
 #include <glob.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <set>
 #include <string>
 
 #include "shared/base/file.h"
@@ -21,7 +23,26 @@ bool is_hidden(const fs::path& path) {
     return name.starts_with('.') || name.starts_with('_');
 }
 
-Result<std::vector<fs::path>> files_below(const fs::path& directory) {
+// A repository's own files beside its data: those that Hugging Face's datasets leaves out, and licences.
+bool is_no_data(const fs::path& path) {
+    static const std::set<std::string> names = {"config.json", "dataset_info.json", "dataset_infos.json",
+                                                "dataset_dict.json", "dummy_data.zip"};
+    static const std::set<std::string> stems = {"readme", "license", "licence", "copying", "notice"};
+    static const std::set<std::string> ends = {"", ".md", ".txt"};
+    std::string name = path.filename().string();
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const fs::path parts(name);
+    return names.contains(name) || (stems.contains(parts.stem().string()) && ends.contains(parts.extension().string()));
+}
+
+// What nobody has named itself goes to `left_out`.
+void drop_no_data(std::vector<fs::path>& files, std::vector<fs::path>& left_out) {
+    const auto rest = std::ranges::stable_partition(files, [](const fs::path& path) { return !is_no_data(path); });
+    left_out.insert(left_out.end(), rest.begin(), rest.end());
+    files.erase(rest.begin(), rest.end());
+}
+
+Result<std::vector<fs::path>> files_below(const fs::path& directory, std::vector<fs::path>& left_out) {
     std::vector<fs::path> files;
     std::error_code error;
     auto entry = fs::recursive_directory_iterator(directory, error);
@@ -40,12 +61,17 @@ Result<std::vector<fs::path>> files_below(const fs::path& directory) {
     if (error) return file_error(directory, "list", error);
     if (files.empty()) return invalid_argument("--input", directory.string() + " is a directory without a file");
     std::ranges::sort(files, {}, &fs::path::native);
+    const std::string first = files.front().filename().string();
+    drop_no_data(files, left_out);
+    if (files.empty())
+        return invalid_argument("--input", directory.string() + " is a directory without data: " + first +
+                                               " is left out where it is not named itself");
     return files;
 }
 
-Result<std::vector<fs::path>> files_of(const fs::path& path) {
+Result<std::vector<fs::path>> files_of(const fs::path& path, std::vector<fs::path>& left_out) {
     std::error_code error;
-    if (fs::is_directory(path, error)) return files_below(path);
+    if (fs::is_directory(path, error)) return files_below(path, left_out);
     return std::vector{path};
 }
 
@@ -143,27 +169,31 @@ Result<std::vector<fs::path>> find_recursively(const fs::path& pattern) {
     return found;
 }
 
-Result<std::vector<fs::path>> matches_of(const fs::path& pattern) {
+bool has_wildcard(const fs::path& path) {
+    return path.native().find_first_of("*?[") != std::string::npos;
+}
+
+Result<std::vector<fs::path>> matches_of(const fs::path& pattern, std::vector<fs::path>& left_out) {
     std::vector<fs::path> paths;
     if (has_globstar(pattern)) {
         ATOLL_TRY(paths, find_recursively(pattern));
     } else {
         paths = glob_paths(pattern);
     }
+    if (has_wildcard(pattern.filename()) || !pattern.has_filename()) drop_no_data(paths, left_out);
     if (paths.empty()) return not_found("no file matches " + pattern.string(), "--input");
     std::vector<fs::path> files;
     for (const fs::path& path : paths) {
-        ATOLL_TRY(const auto more, files_of(path));
+        ATOLL_TRY(const auto more, files_of(path, left_out));
         files.insert(files.end(), more.begin(), more.end());
     }
     return files;
 }
 
-Result<std::vector<fs::path>> expand(const fs::path& given) {
+Result<std::vector<fs::path>> expand(const fs::path& given, std::vector<fs::path>& left_out) {
     std::error_code error;
-    const bool is_pattern = given.native().find_first_of("*?[") != std::string::npos;
-    if (is_pattern && !fs::exists(given, error)) return matches_of(given);
-    return files_of(given);
+    if (has_wildcard(given) && !fs::exists(given, error)) return matches_of(given, left_out);
+    return files_of(given, left_out);
 }
 
 // Of what a file holds, decompressed.
@@ -196,12 +226,13 @@ Status refuse_twice(const std::vector<fs::path>& paths) {
 }  // namespace
 
 Result<std::vector<InputFile>> open_inputs(const std::vector<fs::path>& given, const InputChoice& choice) {
-    std::vector<fs::path> paths;
+    std::vector<fs::path> paths, left_out;
     for (const fs::path& path : given) {
-        ATOLL_TRY(const auto files, expand(path));
+        ATOLL_TRY(const auto files, expand(path, left_out));
         paths.insert(paths.end(), files.begin(), files.end());
     }
     ATOLL_RETURN_IF_ERROR(refuse_twice(paths));
+    if (choice.on_left_out) choice.on_left_out(left_out);
     std::vector<InputFile> files;
     for (fs::path& path : paths) {
         ATOLL_RETURN_IF_ERROR(check_input(path));

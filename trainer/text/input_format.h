@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,13 +44,16 @@ Result<InputFormat> tell_format(const std::filesystem::path& path, std::string_v
 struct InputChoice {
     std::optional<InputFormat> format = {};    // of all files; not given: as tell_format() tells
     std::optional<InputFormat> fallback = {};  // of files that tell_format() cannot tell
+    // Called with the files that are no data, of which there may be none.
+    std::function<void(const std::vector<std::filesystem::path>&)> on_left_out = {};
 };
 
 // The files that `given` names. A directory stands for all files in it and in the directories below, but for those
 // whose name begins with "." or "_"; a path with * ? or [ that is no file, for all that it matches, where a part ** is
-// any number of directories and only files match (bash's globstar). What one of these stands for is sorted by path,
-// byte by byte. Reads the first bytes of each file. kInvalidArgument: nothing matches, a file is named twice, or is
-// none of the formats; kNotFound.
+// any number of directories and only files match (bash's globstar). Of these a README, a licence, and what Hugging
+// Face's datasets leaves out (config.json, dataset_infos.json, …) are no data, unless a path or a pattern's last part
+// names them. What one of these stands for is sorted by path, byte by byte. Reads the first bytes of each file.
+// kInvalidArgument: nothing matches, a file is named twice, or is none of the formats; kNotFound.
 Result<std::vector<InputFile>> open_inputs(const std::vector<std::filesystem::path>& given, const InputChoice& choice);
 
 // "3 files: 2 CSV, 1 text", for messages.

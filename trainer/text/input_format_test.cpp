@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 
 namespace atl::text {
 namespace {
@@ -152,6 +153,33 @@ TEST_F(OpenInputsTest, TwoStarsAloneBeginWhereTheProgramRuns) {
     ASSERT_EQ(files->size(), 2U);
     EXPECT_EQ((*files)[0].path, "0.jsonl");
     EXPECT_EQ((*files)[1].path, "s/1.jsonl");
+}
+
+TEST_F(OpenInputsTest, ARepositorysOwnFilesAreNoDataUnlessTheyAreNamed) {
+    for (const char* name : {"d/README.md", "d/LICENSE", "d/licence.txt", "d/Notice", "d/COPYING", "d/config.json",
+                             "d/dataset_infos.json", "d/dummy_data.zip", "d/.gitattributes", "d/s/ReadMe.txt"})
+        write(name, "a text");
+    for (const char* name : {"d/data.jsonl", "d/s/readme.jsonl", "d/s/license_texts.txt", "d/s/my.config.json"})
+        write(name, "{}");
+    const std::string data = "d/data.jsonl=jsonl ";
+    const std::string more = "d/s/license_texts.txt=jsonl d/s/my.config.json=jsonl d/s/readme.jsonl=jsonl ";
+    std::vector<std::string> left_out;
+    const InputChoice choice = {.on_left_out = [&](const auto& files) {
+        left_out.clear();
+        for (const auto& file : files) left_out.push_back(file.filename());
+    }};
+    EXPECT_EQ(opened({"d"}, choice), data + more);
+    EXPECT_EQ(join(left_out),
+              "COPYING, LICENSE, Notice, README.md, config.json, dataset_infos.json, dummy_data.zip, licence.txt, "
+              "ReadMe.txt");
+    EXPECT_EQ(opened({"d/*.jsonl"}, choice), data);
+    EXPECT_EQ(left_out, std::vector<std::string>());
+    EXPECT_EQ(opened({"d/*"}), data + more);
+    EXPECT_EQ(opened({"d/**"}), data + more);
+    EXPECT_EQ(opened({"d/README.md"}, {.format = InputFormat::kText}), "d/README.md=text ");
+    EXPECT_EQ(opened({"*/README.md"}, {.format = InputFormat::kText}), "d/README.md=text ");
+    write("e/LICENSE", "a text");
+    EXPECT_NE(opened({"e"}).find("e is a directory without data: LICENSE is left out"), std::string::npos);
 }
 
 TEST_F(OpenInputsTest, CompressedFilesAreToldByWhatTheyHold) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/host/cores.h"
 #include "shared/log/log.h"
 #include "shared/log/progress.h"
@@ -317,6 +318,19 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> open_tokenizer(const TokenizeOptio
     auto opened = tokenizer::Tokenizer::open(options.tokenizer);
     if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
     return opened;
+}
+
+void tell_left_out(const std::vector<std::filesystem::path>& files) {
+    constexpr std::size_t kNamedMax = 5;
+    if (files.empty()) return;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < std::min(files.size(), kNamedMax); ++i) names.push_back(files[i].string());
+    spdlog::info("tokenize: leaves out {}{}: no data; a file that is named itself is read", join(names),
+                 files.size() > kNamedMax ? fmt::format(" and {} more", files.size() - kNamedMax) : "");
+}
+
+Result<std::vector<text::InputFile>> open_files(const TokenizeOptions& options) {
+    return text::open_inputs(options.inputs, {.format = options.input_format, .on_left_out = tell_left_out});
 }
 
 Result<Documents> open_documents(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
