@@ -3,6 +3,7 @@
 #include "services/dispatch/testing/made_attempt.h"
 #include "shared/base/file.h"
 #include "shared/model_config/testing/tiny_model.h"
+#include "shared/prompt/tokenizer_reader.h"
 #include "shared/training_memory/cards.h"
 
 namespace atl::contract {
@@ -74,6 +75,7 @@ Status ReadableRecords::make_models() {
     const char* const kinds[] = {"base", "update", "optimizer_state", "adapter", "global"};
     for (const char* kind : kinds) {
         model_config::write_tiny_model(version, 320, std::string(4, kind[0]));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(version / "tokenizer.json", model_config::kTinyTokenizer));
         ATOLL_RETURN_IF_ERROR(stack_.run({"model", "push", "llama", version, "--tag", std::string("is-") + kind,
                                           "--description", "tiny" + kSteering}));
         ATOLL_TRY(const Json made,
@@ -157,6 +159,7 @@ Status ReadableRecords::make_dataset() {
     for (const char* batching : {"packing", "padding"})
         ATOLL_RETURN_IF_ERROR(send(Method::kPost, "registry", "/v1/datasets/diaries-it/versions",
                                    {{"tokenizer_sha256", kDigest},
+                                    {"tokenizer_reader", prompt::kTokenizerReader},
                                     {"tokenizer", std::string_view(batching) == "padding" ? tokenizer : Json()},
                                     {"seq_len", 16},
                                     {"batching", batching},

@@ -6,6 +6,7 @@
 #include "shared/base/text.h"
 #include "shared/model_config/testing/tiny_model.h"
 #include "shared/pg/pg.h"
+#include "shared/prompt/tokenizer_reader.h"
 #include "tests/contract/running_stack.h"
 #include "tests/contract/typed_command.h"
 
@@ -31,6 +32,7 @@ class VersionNamesTest : public testing::Test {
         const Json counts = {{"documents", 10}, {"rows", 64}, {"tokens", 500}};
         make("registry", "/v1/datasets/naming-texts/versions",
              {{"tokenizer_sha256", std::string(64, 'c')},
+              {"tokenizer_reader", prompt::kTokenizerReader},
               {"seq_len", 16},
               {"batching", "packing"},
               {"train", counts},
@@ -63,6 +65,7 @@ class VersionNamesTest : public testing::Test {
     std::string push(const std::string& tag) {
         const auto directory = directory_.path() / tag;
         model_config::write_tiny_model(directory, 320, tag);
+        EXPECT_TRUE(write_file_atomic(directory / "tokenizer.json", model_config::kTinyTokenizer).ok());
         const Status pushed = stack_.run({"model", "push", "naming", directory, "--tag", "is-" + tag});
         EXPECT_TRUE(pushed.ok()) << describe(pushed.error());
         return get("store", "/v1/models/naming/versions/is-" + tag).at("digest");

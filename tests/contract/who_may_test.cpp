@@ -7,6 +7,7 @@
 #include "shared/auth/subjects.h"
 #include "shared/digest/digest.h"
 #include "shared/model_config/testing/tiny_model.h"
+#include "shared/prompt/tokenizer_reader.h"
 #include "shared/service/permissions.h"
 #include "tests/contract/running_stack.h"
 
@@ -69,6 +70,7 @@ class WhoMayTest : public testing::Test {
             {"name", "adas-text"}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "scrivi:: {{text}}"}};
         const Json counts = {{"documents", 10}, {"rows", 64}, {"tokens", 500}};
         const Json version = {{"tokenizer_sha256", std::string(64, 'b')},
+                              {"tokenizer_reader", prompt::kTokenizerReader},
                               {"seq_len", 128},
                               {"batching", "packing"},
                               {"train", counts},
@@ -86,8 +88,9 @@ class WhoMayTest : public testing::Test {
         stack_->call("store", Method::kPut, "/v1/blobs/" + blob_, ada_, config);
         make("store", Method::kPost, "/v1/models", ada_, {{"name", "adas-model"}});
         const Json chunk = {{"sha256", blob_}, {"size", config.size()}};
-        manifest_ = {{"schema", 1},
-                     {"files", {{{"path", "config.json"}, {"size", config.size()}, {"chunks", Json::array({chunk})}}}}};
+        manifest_ = {{"schema", 1}};
+        for (const char* path : {"config.json", "tokenizer.json"})
+            manifest_["files"].push_back({{"path", path}, {"size", config.size()}, {"chunks", Json::array({chunk})}});
         digest_ = make("store", Method::kPost, "/v1/models/adas-model/versions", ada_, {{"manifest", manifest_}})
                       .json()
                       ->at("digest");

@@ -97,6 +97,20 @@ TEST_F(CommandLineTest, DirectoriesPatternsTablesAndTextAreInput) {
     }
 }
 
+TEST_F(CommandLineTest, CheckingOpensTheTokenizer) {
+    std::filesystem::create_directory(path("pieces"));
+    ASSERT_TRUE(
+        write_file_atomic(path("pieces/tokenizer.json"), R"({"model": {"type": "WordPiece", "vocab": {}}})").ok());
+    std::filesystem::create_directory(path("empty"));
+    const auto check_of = [&](const char* tokenizer, const std::string& input) -> std::vector<std::string> {
+        return {"tokenize", "--check",   "--tokenizer", path(tokenizer), "--input",
+                input,      "--seq-len", "16",          "--out",         path("tokens")};
+    };
+    expect_refused({{check_of("pieces", path("a")), "--tokenizer: " + path("pieces/tokenizer.json") + ": model.type"},
+                    {check_of("empty", path("a")), "holds no tokenizer.model"},
+                    {check_of("pieces", path("nowhere")), "--tokenizer: "}});
+}
+
 TEST_F(CommandLineTest, CheckingRendersTheFirstRows) {
     const std::string rows = R"({"question": "Dove?", "answer": 5})"
                              "\n";

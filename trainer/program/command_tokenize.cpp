@@ -51,7 +51,10 @@ class TokenizeCommand final : public Command {
              &options_.chat_template},
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &overwrite_},
-            {"check", "only see what the files are and whether their first rows fit the template; writes nothing",
+            {"check",
+             "only see what the files are, whether the tokenizer is one that is read and whether the first rows fit "
+             "the "
+             "template; writes nothing",
              &checks_},
             {"seq-len", "tokens a row", &options_.seq_len, true},
             choice("batching", "what a row holds", "packing|padding", "packing",

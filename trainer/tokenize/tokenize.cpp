@@ -436,7 +436,7 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     const tokenizer::Tokenizer& tokenizer = *opened;
     ATOLL_TRY(const Documents documents, open_documents(given, tokenizer));
     ATOLL_TRY(const TokenizeOptions options, settle(given, documents));
-    ATOLL_TRY(const auto files, text::open_inputs(options.inputs, {.format = options.input_format}));
+    ATOLL_TRY(const auto files, open_files(options));
     if (std::ranges::any_of(files, [](const auto& file) { return file.format != text::InputFormat::kJsonLines; }))
         spdlog::info("tokenize: reads {}", describe(files));
     ATOLL_TRY(const nlohmann::json description, describe_run(options, files, tokenizer, documents));
@@ -450,15 +450,9 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
 
 Result<std::vector<text::InputFile>> check_input(const TokenizeOptions& options) {
     ATOLL_RETURN_IF_ERROR(check_options(options));
-    ATOLL_TRY(auto files, text::open_inputs(options.inputs, {.format = options.input_format}));
-    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-    Documents documents;
-    if (options.chat_template.empty()) {
-        ATOLL_TRY(documents.text_template, parse_template(options));
-    } else {
-        ATOLL_TRY(tokenizer, open_tokenizer(options));
-        ATOLL_TRY(documents, open_documents(options, *tokenizer));
-    }
+    ATOLL_TRY(const auto tokenizer, open_tokenizer(options));
+    ATOLL_TRY(const Documents documents, open_documents(options, *tokenizer));
+    ATOLL_TRY(auto files, open_files(options));
     EncodeJob job{.text_template = documents.chat ? nullptr : &*documents.text_template,
                   .inputs = {},
                   .loss_on = options.loss_on.value_or(LossOn::kAll),

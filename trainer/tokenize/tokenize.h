@@ -76,9 +76,9 @@ struct TokenizeReport {
 // would count in the loss, and leaves nothing; kConflict: something else is at `out`, or another process is making it.
 Result<TokenizeReport> tokenize(const TokenizeOptions& options);
 
-// What tokenize() would find wrong at once: files that are not read, and rows at the beginning of the first ones that
-// the template does not fit. Returns what the files are. Writes nothing; of a chat template the tokenizer is opened.
-// kInvalidArgument of the field "input": a file, or a row as file:line.
+// What tokenize() would find wrong at once: files that are not read, a tokenizer that is not, and rows at the beginning
+// of the first files that the template does not fit. Returns what the files are. Writes nothing. kInvalidArgument of
+// the field "input": a file, or a row as file:line; of the field "tokenizer": its directory, or a file in it.
 Result<std::vector<text::InputFile>> check_input(const TokenizeOptions& options);
 
 // The report as the one JSON line that the command prints.

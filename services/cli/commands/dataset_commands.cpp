@@ -245,6 +245,18 @@ Status list_preparations(const Context& context, const std::string& dataset) {
         });
 }
 
+// What the site's look at the input has found names the field that is wrong: "…: prepare failed at attempt 1: input:
+// …".
+Error end_of_preparation(const std::string& state, const std::string& error) {
+    const std::string said = "the preparation " + state + ": " + with_indented_lines(error);
+    const std::size_t attempt = error.find(" failed at attempt ");
+    const std::size_t colon = attempt == std::string::npos ? attempt : error.find(": ", attempt);
+    for (const char* field : {"input", "tokenizer"})
+        if (colon != std::string::npos && error.find(field + std::string(": "), colon) == colon + 2)
+            return invalid_argument(field, said);
+    return internal_error(said);
+}
+
 // Asks every half second until the preparation ends; a line whenever its state changes, or what it waits for, or an
 // attempt has ended and another one follows.
 Result<json> follow_preparation(http::Client& client, const std::string& id) {
@@ -270,9 +282,7 @@ Result<json> follow_preparation(http::Client& client, const std::string& id) {
                       << (newest.empty() ? "goes on" : with_indented_lines(obstacle_text(now))) << "\n";
         reason = newest;
         if (state == "done") return now;
-        if (state == "failed" || state == "cancelled")
-            return Error{ErrorCode::kInternal,
-                         "the preparation " + state + ": " + with_indented_lines(text(now, "error")), ""};
+        if (state == "failed" || state == "cancelled") return end_of_preparation(state, text(now, "error"));
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
 }

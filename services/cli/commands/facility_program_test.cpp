@@ -114,7 +114,11 @@ class FacilityProgramTest : public testing::Test {
                      [](const Request&) { return Response::json(201, {{"id", "p3"}, {"state", "pending"}}); });
         server.route(Method::kGet, "/dispatch/v1/preparations/p3", anyone, [this](const Request&) {
             Json now = {{"id", "p3"}, {"state", "running"}, {"step", "running"}};
-            if (++looks_at_preparation_ > 2) now.update({{"state", "done"}, {"version", 4}});
+            if (fails_preparation_)
+                now.update({{"state", "failed"},
+                            {"error", "leonardo: prepare failed at attempt 1: tokenizer: cannot be read"}});
+            else if (++looks_at_preparation_ > 2)
+                now.update({{"state", "done"}, {"version", 4}});
             if (looks_at_preparation_ == 2)
                 now.update({{"queue_reason", "its batch job has ended (FAILED)"}, {"queue_reason_since", "noon"}});
             return Response::json(200, now);
@@ -161,6 +165,7 @@ class FacilityProgramTest : public testing::Test {
     std::atomic<bool> has_dataset_ = false;
     std::atomic<int> jobs_deleted_ = 0;
     std::atomic<int> looks_at_preparation_ = 0;
+    std::atomic<bool> fails_preparation_ = false;
     TemporaryDirectory directory_;
     std::string said_ = directory_.path() / "said";
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
@@ -287,6 +292,17 @@ TEST_F(FacilityProgramTest, WhatAPreparationWaitsForInItsQueueIsSaid) {
               "  preparation p3: running\n"
               "  preparation p3: its batch job has ended (FAILED) since noon\n"
               "  preparation p3: done\n");
+}
+
+TEST_F(FacilityProgramTest, APreparationThatFailsByItsInputIsAnErrorOfTheInput) {
+    fails_preparation_ = true;
+    const CommandResult failed = run({"dataset", "prepare", "it", "--facility", "leonardo", "--input", "a.jsonl",
+                                      "--tokenizer", "llama@v1", "--seq-len", "128", "--json"});
+    EXPECT_EQ(failed.exit_code, 2) << failed.out << failed.err;
+    EXPECT_NE(
+        failed.err.find("the preparation failed: leonardo: prepare failed at attempt 1: tokenizer: cannot be read"),
+        std::string::npos)
+        << failed.err;
 }
 
 TEST_F(FacilityProgramTest, WhatIsShownOfAFacilityCanBeAdded) {

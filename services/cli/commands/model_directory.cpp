@@ -62,7 +62,7 @@ Status check_json_file(const fs::path& file) {
     return invalid_argument(file.string(), "is not JSON: mend it, or take it out of the directory");
 }
 
-// That every token has a row in the embedding.
+// Every token has a row in the embedding.
 Status check_tokenizer(const fs::path& directory, std::int64_t vocab_size) {
     ATOLL_TRY(const auto largest, largest_token_id(directory));
     if (!largest)
@@ -70,7 +70,13 @@ Status check_tokenizer(const fs::path& directory, std::int64_t vocab_size) {
             directory.string() +
             " has no tokenizer (tokenizer.json, or tokenizer.model, or vocab.json and merges.txt): no dataset can "
             "be prepared for this model");
-    if (!largest || *largest < vocab_size) return {};
+    if (!largest) return {};
+    if (*largest < vocab_size) {
+        const std::string why = unread_tokenizer(directory);
+        if (!why.empty())
+            log::warn("no dataset can be prepared for this model, as its tokenizer cannot be read: " + why);
+        return {};
+    }
     return invalid_argument(directory.string(),
                             "the tokenizer has the token " + std::to_string(*largest) +
                                 ", but config.json's vocab_size is " + std::to_string(vocab_size) +

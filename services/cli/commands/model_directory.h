@@ -15,7 +15,8 @@ Status check_files_to_send(const std::filesystem::path& directory);
 
 // The weights of a Hugging Face model directory that the trainer can read: config.json of a family that is built,
 // safetensors files of just the tensors and shapes that it asks for, no token beyond the vocabulary, every *.json file
-// JSON. Their values are not looked at. Warns where there is no tokenizer. An adapter's directory has
+// JSON. Their values are not looked at. Warns where there is no tokenizer, or one that
+// `atoll-trainer` beside this program cannot read. An adapter's directory has
 // adapter_config.json instead, and of it only the files are looked at. kInvalidArgument names the file, and its member
 // or tensor.
 Result<safetensors::Model> check_model_directory(const std::filesystem::path& directory);

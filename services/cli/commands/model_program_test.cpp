@@ -371,7 +371,7 @@ TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
         write(kind.file, kind.fits);
         const CommandResult taken = run({"import", "tiny", model_.string()});
         EXPECT_EQ(taken.exit_code, 0) << kind.file << taken.err;
-        EXPECT_EQ(taken.err.find("tokenizer"), std::string::npos) << taken.err;
+        EXPECT_EQ(taken.err.find("has the token"), std::string::npos) << taken.err;
     }
     write("added_tokens.json", vocabulary(320).dump());
     EXPECT_EQ(run({"import", "tiny", model_.string()}).exit_code, 0) << "the decoder stands in its place";
@@ -385,6 +385,31 @@ TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
     fs::remove(model_ / "vocab.json");
     write("tokenizer.model", "not a protocol buffer");
     EXPECT_NE(run({"import", "tiny", model_.string()}).err.find("is no SentencePiece model"), std::string::npos);
+}
+
+TEST_F(ModelProgramTest, OfATokenizerThatTheTrainerCannotReadIsWarned) {
+    if (!fs::exists(fs::path(ATOLL_PROGRAM).parent_path() / "atoll-trainer")) GTEST_SKIP() << "there is no trainer";
+    const auto warnings = [&] {
+        const CommandResult imported = run({"import", "tiny", model_.string()});
+        EXPECT_EQ(imported.exit_code, 0) << imported.err;
+        return imported.err;
+    };
+    const Json vocabulary = {{"a", 0}, {"b", 1}};
+    write("tokenizer.json", Json{{"model", {{"type", "WordPiece"}, {"vocab", vocabulary}}}}.dump());
+    const std::string pieces = warnings();
+    EXPECT_NE(pieces.find("no dataset can be prepared for this model, as its tokenizer cannot be read: "),
+              std::string::npos)
+        << pieces;
+    EXPECT_NE(pieces.find("tokenizer.json: model.type: \"WordPiece\" is not supported"), std::string::npos) << pieces;
+    write("tokenizer.json",
+          Json{{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}}.dump());
+    EXPECT_EQ(warnings(), "");
+    write("tokenizer_config.json", R"({"eos_token": "<nope>"})");
+    EXPECT_NE(warnings().find("<nope>"), std::string::npos);
+    fs::remove(model_ / "tokenizer_config.json");
+    fs::remove(model_ / "tokenizer.json");
+    write("tokenizer.model", std::string("\x0a\x03\x0a\x01", 4) + "x");
+    EXPECT_NE(warnings().find("cannot be read"), std::string::npos) << "a model that is cut off";
 }
 
 TEST_F(ModelProgramTest, ANameThatSteersATerminalIsRefused) {

@@ -66,9 +66,15 @@ LostFile find_lost_file(std::string_view said, const std::string& directory) {
     return {};
 }
 
-std::optional<std::string> input_refusal(std::string_view said, const std::string& work_dir) {
-    constexpr std::string_view kOfInput = "--input: ";
-    constexpr std::string_view kOfChats = "--chat-template: ";
+Status input_refusal(std::string_view said, const std::string& work_dir) {
+    struct Flag {
+        std::string_view name;
+        const char* field;
+        const char* what;
+    };
+    constexpr Flag kFlags[] = {{"--input: ", "input", ""},
+                               {"--chat-template: ", "input", "the chat template does not fit: "},
+                               {"--tokenizer: ", "tokenizer", "cannot be read: "}};
     for (const std::string_view line : split(said, '\n')) {
         if (!is_of_trainer(line)) continue;
         if (is_of_missing_file(line) || says_any(line, {"no file matches"})) {
@@ -76,13 +82,11 @@ std::optional<std::string> input_refusal(std::string_view said, const std::strin
             // not.
             const bool is_ours = says_any(line, {work_dir + "/models/", work_dir + "/tasks/"});
             if (is_ours || line.find(work_dir + "/") == std::string_view::npos) continue;
-            return std::string(line.substr(line.find(": ") + 2));
+            return invalid_argument("input", std::string(line.substr(line.find(": ") + 2)));
         }
-        const std::size_t of_input = line.find(kOfInput);
-        if (of_input != std::string_view::npos) return std::string(line.substr(of_input + kOfInput.size()));
-        const std::size_t of_chats = line.find(kOfChats);
-        if (of_chats != std::string_view::npos)
-            return "the chat template does not fit: " + std::string(line.substr(of_chats + kOfChats.size()));
+        for (const Flag& flag : kFlags)
+            if (const std::size_t at = line.find(flag.name); at != std::string_view::npos)
+                return invalid_argument(flag.field, flag.what + std::string(line.substr(at + flag.name.size())));
     }
     return {};
 }

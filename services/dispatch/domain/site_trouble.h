@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+
+#include "shared/base/result.h"
 
 namespace atl::dispatch {
 
@@ -55,9 +56,9 @@ inline std::string_view rank_that_waits(std::string_view said) {
     return said.substr(begin, said.find('\n', word) - begin);
 }
 
-// What the trainer says against the files of an input that are there, their first rows, or the chat template for them;
-// no value: nothing, as where there are none that a login node sees. Of a missing file below the work directory it
-// counts.
-std::optional<std::string> input_refusal(std::string_view said, const std::string& work_dir);
+// kInvalidArgument of "input": what the trainer says against the files of an input that are there, their first rows, or
+// the chat template for them; of "tokenizer": why it cannot read that. Ok: it says nothing, as of files that a login
+// node does not see. A missing file below the work directory counts.
+Status input_refusal(std::string_view said, const std::string& work_dir);
 
 }  // namespace atl::dispatch

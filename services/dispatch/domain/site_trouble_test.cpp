@@ -62,26 +62,35 @@ TEST(SiteTroubleTest, AFileSystemThatIsAwaySaysSoInManyWords) {
 }
 
 TEST(SiteTroubleTest, OfAnInputCountsWhatTheTrainerSaysOfFilesThatAreThere) {
+    const auto refusal = [](const std::string& said, const std::string& work_dir) {
+        const Status status = input_refusal(said, work_dir);
+        return status.ok() ? std::string() : status.error().message;
+    };
     const std::string parquet = "/d/a.parquet is Parquet, which is not read: …";
-    EXPECT_EQ(input_refusal("WARNING: no license\natoll-trainer tokenize: --input: " + parquet + "\n", "/w"), parquet);
+    EXPECT_EQ(refusal("WARNING: no license\natoll-trainer tokenize: --input: " + parquet + "\n", "/w"), parquet);
     const std::string row = "/d/a.jsonl:1: the row has no field \"testo\", which the template names";
-    EXPECT_EQ(input_refusal("atoll-trainer tokenize: --input: " + row, "/w"), row);
-    EXPECT_EQ(
-        input_refusal("atoll-trainer tokenize: --chat-template: the tokenizer has no chat template: name one", "/w"),
-        "the chat template does not fit: the tokenizer has no chat template: name one");
+    EXPECT_EQ(refusal("atoll-trainer tokenize: --input: " + row, "/w"), row);
+    EXPECT_EQ(refusal("atoll-trainer tokenize: --chat-template: the tokenizer has no chat template: name one", "/w"),
+              "the chat template does not fit: the tokenizer has no chat template: name one");
+    const std::string tokenizer =
+        "/w/models/ab/tokenizer.json: model.type: \"WordPiece\" is not supported, only BPE is";
+    const Status unread = input_refusal("atoll-trainer tokenize: --tokenizer: " + tokenizer, "/w");
+    EXPECT_EQ(describe(unread.error()), "tokenizer: cannot be read: " + tokenizer);
     for (const std::string& said :
          {std::string(), "sh: --input: " + parquet, std::string("atoll-trainer tokenize: unknown flag --check"),
           std::string("atoll-trainer tokenize: --input: there is no '/d/a.jsonl'"),
           std::string("atoll-trainer tokenize: --input: no file matches /d/*.jsonl"),
           std::string("atoll-trainer tokenize: --input: cannot open /d/a: No such file or directory")})
-        EXPECT_EQ(input_refusal(said, "/w"), std::nullopt) << said;
+        EXPECT_EQ(refusal(said, "/w"), std::string()) << said;
     // What is not in the work directory a compute node does not see either.
     const std::string missing = "cannot open /w/raw/a.jsonl: No such file or directory";
-    EXPECT_EQ(input_refusal("atoll-trainer tokenize: " + missing, "/w"), missing);
-    EXPECT_EQ(input_refusal("atoll-trainer tokenize: --input: no file matches /w/raw/*.jsonl", "/w"),
+    EXPECT_EQ(refusal("atoll-trainer tokenize: " + missing, "/w"), missing);
+    EXPECT_EQ(refusal("atoll-trainer tokenize: --input: no file matches /w/raw/*.jsonl", "/w"),
               "--input: no file matches /w/raw/*.jsonl");
-    EXPECT_EQ(input_refusal("atoll-trainer tokenize: cannot open /w/models/ab/x: No such file or directory", "/w"),
-              std::nullopt);
+    EXPECT_EQ(refusal("atoll-trainer tokenize: --tokenizer: there is no '/w/models/ab'", "/w"), std::string())
+        << "it is staged again";
+    EXPECT_EQ(refusal("atoll-trainer tokenize: cannot open /w/models/ab/x: No such file or directory", "/w"),
+              std::string());
 }
 
 }  // namespace

@@ -36,6 +36,10 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
                                                                 "tokenizer", "model", *request.principal));
     ATOLL_TRY(const Json version, catalog.model_version(spec.tokenizer_model, tokenizer));
     ATOLL_TRY(const BaseModel model, catalog.base_model(version));
+    if (model.tokenizer.is_null())
+        return invalid_argument("tokenizer", spec.tokenizer_model + "@" + spec.tokenizer_version +
+                                                 " has no tokenizer (tokenizer.json, or tokenizer.model, or vocab.json "
+                                                 "and merges.txt): name a model that has one");
     if (model.config.ok() && spec.seq_len > model.config->length_max())  // its rows would be refused when trained on
         return invalid_argument("seq_len", "model \"" + spec.tokenizer_model + "\" takes rows of at most " +
                                                std::to_string(model.config->length_max()) + " tokens (" +

@@ -275,10 +275,11 @@ Status ScriptSite::check_input(const std::vector<std::string>& command) {
     script.arguments.insert(script.arguments.end(), command.begin(), command.end());
     const auto result = run_any(std::move(script));
     if (!result.ok()) return {};
-    const auto refusal = input_refusal(result->err, facility().work_dir);
-    if (result->exit_code != run_settings::kExitBadInput || !refusal) return {};
-    if (facility().logs.give == LogsGiven::kNone) return invalid_argument("input", "the trainer cannot read it");
-    return invalid_argument("input", printable(shorten(*refusal, kErrorBytesMax)));
+    const Status refusal = input_refusal(result->err, facility().work_dir);
+    if (result->exit_code != run_settings::kExitBadInput || refusal.ok()) return {};
+    const Error& error = refusal.error();
+    if (facility().logs.give == LogsGiven::kNone) return invalid_argument(error.field, "the trainer cannot read it");
+    return invalid_argument(error.field, printable(shorten(error.message, kErrorBytesMax)));
 }
 
 Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std::string& script) {

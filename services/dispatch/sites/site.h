@@ -106,9 +106,9 @@ class Site {
     // Puts the job into the queue unless one of its name was put there before; its id either way. kConflict: the job
     // was cancelled before; kInvalidArgument: the batch system says that it can never run.
     virtual Result<std::string> submit(const BatchJob& job) = 0;
-    // Has the trainer see by their first bytes, on the login node, what the files of an input are. kInvalidArgument: it
-    // cannot read them, with its words, which name a file; ok: it can, or nothing is known, as where only compute nodes
-    // see them.
+    // Has the trainer see, on the login node, what the files of an input are and whether it can read the tokenizer.
+    // kInvalidArgument: it cannot read one of them, with its words, which name a file; ok: it can, or nothing is known,
+    // as where only compute nodes see the files.
     virtual Status check_input(const std::vector<std::string>& command) = 0;
     // One answer a job, in order, by one query.
     virtual Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs) = 0;

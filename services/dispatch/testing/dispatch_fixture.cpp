@@ -114,9 +114,14 @@ eval)
     ;;
 tokenize)
     if [ -n "$checks" ]; then
-        said=$(cat "$here/tokenize.refuses" 2>/dev/null) || exit 0
-        echo "atoll-trainer tokenize: --input: $said" >&2
-        exit 2
+        for flag in input tokenizer; do
+            refused=tokenize.refuses
+            [ "$flag" = input ] || refused=${refused}_$flag
+            said=$(cat "$here/$refused" 2>/dev/null) || continue
+            echo "atoll-trainer tokenize: --$flag: $said" >&2
+            exit 2
+        done
+        exit
     fi
     mkdir -p "$out"
     printf '{"schema":1,"tokenizer_reader":3,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"

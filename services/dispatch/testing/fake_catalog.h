@@ -79,7 +79,7 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         weights_ = std::move(bytes);
     }
-    // From now on the base model has a tokenizer of these files, by their sha256.
+    // From now on the base model has a tokenizer of these files, by their sha256; of none: it has no tokenizer.
     void set_tokenizer(json::Json files) {
         const std::lock_guard lock(mutex_);
         tokenizer_ = std::move(files);
@@ -144,7 +144,7 @@ class FakeCatalog {
     static json::Json tiny_config();
     json::Json config_ = tiny_config();
     std::string weights_;
-    json::Json tokenizer_ = json::Json::object();
+    json::Json tokenizer_ = {{"tokenizer.json", std::string(64, 'd')}};
     json::Json wanted_tokenizer_;
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
     bool has_control_variates_ = false;

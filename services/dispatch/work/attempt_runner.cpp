@@ -67,6 +67,17 @@ Result<std::string> why_lost(Site& site, const std::string& said) {
     return std::string(lost.path.starts_with(site.model_directory("")) ? "the next attempt stages it again" : "");
 }
 
+// The files for validation are looked at together with the others.
+Status check_input(const PrepareParams& prepare, Site& site) {
+    const Status checked = site.check_input(check_input_command(prepare, site));
+    if (checked.ok() || prepare.validation_input.empty() ||
+        checked.error().message.find(" is given twice") == std::string::npos)
+        return checked;
+    Error error = checked.error();
+    error.message += "; what is for validation must not be among what is trained on";
+    return error;
+}
+
 // What keeps a staged version at the site: the job or preparation that uses it.
 const std::string& owner(const Task& task) {
     return task.job.empty() ? task.preparation : task.job;
@@ -263,7 +274,7 @@ Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
         ATOLL_RETURN_IF_ERROR(site.cancel(batch_job_ref(before, site)));
     }
     if (const auto* prepare = std::get_if<PrepareParams>(&task.params))
-        ATOLL_RETURN_IF_ERROR(site.check_input(check_input_command(*prepare, site)));
+        ATOLL_RETURN_IF_ERROR(check_input(*prepare, site));
     ATOLL_TRY(const std::string id, site.submit(job));
     return Outcome(Submitted{id});
 }

@@ -141,6 +141,42 @@ TEST_F(JobLifecycleTest, WhatTheTrainerCannotReadIsRefusedBeforeABatchJob) {
         EXPECT_NE(entry.path().filename(), "stderr.log") << "a batch job ran: " << entry.path();
 }
 
+TEST_F(JobLifecycleTest, AFileForValidationThatIsTrainedOnTooIsRefusedWithWhy) {
+    begin();
+    set("tokenize.refuses", "/data/a.jsonl is given twice: leave one out");
+    const Json found = get(prepare("failed", {{"validation_input", "/data/a.jsonl"}}));
+    EXPECT_NE(
+        found.dump().find(": input: /data/a.jsonl is given twice: leave one out; what is for validation must not be "
+                          "among what is trained on"),
+        std::string::npos)
+        << found.dump(2);
+}
+
+TEST_F(JobLifecycleTest, ATokenizerThatTheTrainerCannotReadIsRefusedBeforeABatchJob) {
+    begin();
+    set("tokenize.refuses_tokenizer", "tokenizer.json: model.type: \"WordPiece\" is not supported");
+    const Json found = get(prepare("failed"));
+    const std::string error = found.at("error");
+    EXPECT_TRUE(
+        error.ends_with(": tokenizer: cannot be read: tokenizer.json: model.type: \"WordPiece\" is not supported"))
+        << error;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina")))
+        EXPECT_NE(entry.path().filename(), "stderr.log") << "a batch job ran: " << entry.path();
+}
+
+TEST_F(JobLifecycleTest, AModelWithoutATokenizerIsRefusedAtTheRequest) {
+    begin();
+    catalog_->set_tokenizer(Json::object());
+    const auto refused = post("/v1/preparations", {{"facility", "karolina"},
+                                                   {"dataset", "it"},
+                                                   {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                                   {"input", "raw/it.jsonl"},
+                                                   {"seq_len", 128}});
+    EXPECT_EQ(refused.status, 422) << refused.body;
+    EXPECT_EQ(Json::parse(refused.body).value("field", ""), "tokenizer") << refused.body;
+    EXPECT_NE(refused.body.find("tiny@base has no tokenizer"), std::string::npos) << refused.body;
+}
+
 TEST_F(JobLifecycleTest, AnInputThatTheLoginNodeDoesNotSeeIsLeftToTheBatchJob) {
     begin();
     set("tokenize.refuses", "there is no '/nodes/only/it.jsonl'");

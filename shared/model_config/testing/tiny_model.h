@@ -13,6 +13,9 @@ inline constexpr char kTinyConfig[] =
     R"({"model_type": "llama", "vocab_size": 320, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
 "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "tie_word_embeddings": true})";
 
+// A tokenizer.json that knows "a" alone.
+inline constexpr char kTinyTokenizer[] = R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})";
+
 // config.json and model.safetensors of a model directory. Its values in fp32 are the bytes of `pattern`, repeated;
 // empty: zeros. An embedding of `rows` rows makes it as large as a test wants it.
 inline void write_tiny_model(const std::filesystem::path& directory, std::int64_t rows = 320,
