@@ -57,17 +57,20 @@ TEST_F(JobLifecycleTest, DataThatAreNotThoseOfTheRegisteredVersionAreNotTrainedO
     const std::string place = get(prepare()).at("result").at("path");
     const auto file = work_dir("karolina") / place / "train/data.json";
     const Json good = Json::parse(read_file(file).value());
-    const auto error_of_job = [&](const char* key, const Json& value) {
-        Json data = good;
-        data[key] = value;
-        EXPECT_TRUE(write_file_atomic(file, data.dump()).ok());
+    const auto fails = [&](const std::string& output_model) {
         Json request = job_request(1);
-        request["output_model"] = std::string("of-") + key;
+        request["output_model"] = output_model;
         request["attempts_max"] = 100;
         request["participants"] = Json::array({{{"facility", "karolina"}, {"dataset", "it"}, {"dataset_version", 2}}});
         const std::string job = submit(request);
         EXPECT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job).dump(2);
         return get("/v1/jobs/" + job).dump();
+    };
+    const auto error_of_job = [&](const char* key, const Json& value) {
+        Json data = good;
+        data[key] = value;
+        EXPECT_TRUE(write_file_atomic(file, data.dump()).ok());
+        return fails(std::string("of-") + key);
     };
     const std::string seq_len = error_of_job("seq_len", 2);
     EXPECT_NE(seq_len.find("seq_len is 2 there, and 128 in the registry"), std::string::npos) << seq_len;
@@ -75,6 +78,10 @@ TEST_F(JobLifecycleTest, DataThatAreNotThoseOfTheRegisteredVersionAreNotTrainedO
     EXPECT_NE(rows.find("rows is 6 there, and 5 in the registry"), std::string::npos) << rows;
     const std::string other = error_of_job("fingerprint", std::string(64, 'a'));
     EXPECT_NE(other.find("fingerprint is"), std::string::npos) << other;
+    std::filesystem::remove_all(work_dir("karolina") / place / "train");
+    const std::string missing = fails("of-missing");
+    EXPECT_NE(missing.find("there is no " + (work_dir("karolina") / place / "train").string()), std::string::npos)
+        << missing;
     for (const auto& trained : trainings())
         EXPECT_EQ(trained.first.find("karolina"), std::string::npos) << trained.first;
 }
