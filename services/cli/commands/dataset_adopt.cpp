@@ -27,6 +27,7 @@ digests and no text; a job that begins there compares the site's own with them. 
 struct Adoption {
     std::string dataset, facility, path;
     std::filesystem::path data;
+    bool moves = false;
 };
 
 Result<site::PreparedSplit> read_split(const std::filesystem::path& directory, const std::string& split) {
@@ -44,6 +45,18 @@ Status check_template(http::Client& registry, const std::string& name, const sit
                                             " has \"" + wanted + "\": register a dataset with theirs");
 }
 
+// A copy that jobs use is not moved by a mistyped path.
+Status require_no_other_copy(http::Client& registry, const Adoption& given, const std::string& number) {
+    ATOLL_TRY(const json copies,
+              get_all(registry, "/v1/datasets/" + segment(given.dataset) + "/versions/" + number + "/copies"));
+    for (const json& copy : copies)
+        if (text(copy, "facility") == given.facility && text(copy, "path") != given.path)
+            return conflict("version " + number + " of " + given.dataset + " lies at " + given.facility + " in " +
+                                text(copy, "path") + " already; if it has moved to " + given.path + ", say so: --move",
+                            "--path");
+    return {};
+}
+
 Status run_adopt(const Context& context, const Adoption& given) {
     ATOLL_TRY(const site::PreparedSplit train, read_split(given.data, "train"));
     ATOLL_TRY(const site::PreparedSplit validation, read_split(given.data, "validation"));
@@ -55,6 +68,7 @@ Status run_adopt(const Context& context, const Adoption& given) {
     // The same data are the same version, so this may be asked for again.
     ATOLL_TRY(const json version, registry.post_json("/v1/datasets/" + segment(given.dataset) + "/versions", spec));
     const std::string number = version.at("version").dump();
+    if (!given.moves) ATOLL_RETURN_IF_ERROR(require_no_other_copy(registry, given, number));
     const std::string place =
         "/v1/facilities/" + segment(given.facility) + "/copies/" + segment(given.dataset) + "/" + number;
     const auto copy = dispatch.put_json(place, json{{"path", given.path}});
@@ -87,6 +101,7 @@ void add_dataset_adopt(CLI::App& group, Context& context) {
     command->add_option("--data", given->data, "a directory here with train/data.json and validation/data.json")
         ->required()
         ->check(CLI::ExistingDirectory);
+    command->add_flag("--move", given->moves, "a copy that the facility has of these data lies in PATH now");
     on_run(*command, context, [&context, given] { return run_adopt(context, *given); });
 }
 

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <mutex>
 
 #include "shared/base/file.h"
@@ -38,8 +37,8 @@ class DatasetAdoptTest : public testing::Test {
         });
         server.route(Method::kGet, "/registry/v1/datasets/:name/versions/:version/copies", anyone,
                      [this](const Request&) {
-                         const Json there = is_elsewhere_ ? Json::array({{{"facility", "karolina"}}}) : Json::array();
-                         return Response::json(200, {{"items", there}, {"next", nullptr}});
+                         const std::lock_guard lock(mutex_);
+                         return Response::json(200, {{"items", copies_}, {"next", nullptr}});
                      });
         server.route(Method::kPut, "/dispatch/v1/facilities/:name/copies/:dataset/:version", anyone,
                      [](const Request& request) {
@@ -58,10 +57,13 @@ class DatasetAdoptTest : public testing::Test {
         split_["fingerprint"] = std::string(64, split == "train" ? '2' : '3');
         ASSERT_TRUE(write_file_atomic(data_.path() / split / "data.json", split_.dump()).ok());
     }
-    CommandResult adopt(const std::string& facility, const std::string& path) const {
-        return run_command({ATOLL_PROGRAM, "--gateway", server_.url(), "--token-file", token_file_, "dataset", "adopt",
-                            "diaries", "--facility", facility, "--path", path, "--data", data_.path()})
-            .value();
+    CommandResult adopt(const std::string& facility, const std::string& path,
+                        const std::vector<std::string>& flags = {}) const {
+        std::vector<std::string> command = {ATOLL_PROGRAM, "--gateway", server_.url(), "--token-file", token_file_,
+                                            "dataset",     "adopt",     "diaries",     "--facility",   facility,
+                                            "--path",      path,        "--data",      data_.path()};
+        command.insert(command.end(), flags.begin(), flags.end());
+        return run_command(command).value();
     }
 
     Json split_ = {{"tokenizer_sha256", std::string(64, '1')},
@@ -73,10 +75,14 @@ class DatasetAdoptTest : public testing::Test {
                    {"rows", 2},
                    {"tokens", 20}};
     TemporaryDirectory data_;
-    std::atomic<bool> is_elsewhere_ = false;
+    void set_copy(const std::string& facility, const std::string& path) {
+        const std::lock_guard lock(mutex_);
+        copies_ = Json::array({{{"facility", facility}, {"path", path}}});
+    }
 
   private:
     std::mutex mutex_;
+    Json copies_ = Json::array();
     Json posted_;
 
   protected:
@@ -103,9 +109,22 @@ TEST_F(DatasetAdoptTest, ItRegistersTheVersionAndWhereItLies) {
     const CommandResult refused = adopt("leonardo", "/elsewhere");
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_NE(refused.err.find("atoll dataset rm diaries --version 4"), std::string::npos) << refused.err;
-    is_elsewhere_ = true;
+    set_copy("karolina", "prepared");
     EXPECT_EQ(adopt("leonardo", "/elsewhere").err.find("dataset rm"), std::string::npos)
         << "it would remove what another facility has";
+}
+
+TEST_F(DatasetAdoptTest, ACopyIsMovedOnlyWhenThatIsSaid) {
+    for (const char* split : {"train", "validation"}) write_split(split);
+    set_copy("leonardo", "prepared");
+    EXPECT_EQ(adopt("leonardo", "prepared").exit_code, 0) << "it may be asked for again";
+    const CommandResult moved = adopt("leonardo", "nowhere");
+    EXPECT_EQ(moved.exit_code, 1) << moved.out;
+    EXPECT_NE(moved.err.find("--path: version 4 of diaries lies at leonardo in prepared already"), std::string::npos)
+        << moved.err;
+    EXPECT_EQ(adopt("leonardo", "elsewhere", {"--move"}).exit_code, 0);
+    set_copy("karolina", "prepared");
+    EXPECT_EQ(adopt("leonardo", "nowhere").exit_code, 0) << "of another facility";
 }
 
 TEST_F(DatasetAdoptTest, WhatIsNoPairOfSplitsOfThisDatasetIsRefused) {
