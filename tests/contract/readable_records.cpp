@@ -183,6 +183,7 @@ Status ReadableRecords::make_preparations() {
                                          {"dataset", "diaries-it"},
                                          {"tokenizer", {{"model", "llama"}, {"version", "is-base"}}},
                                          {"input", "texts.jsonl"},
+                                         {"input_format", i == 0 ? "lines" : "auto"},
                                          {"batching", i == 0 ? "padding" : "packing"},
                                          {"seq_len", 16}}));
         preparations.push_back(text_of(made, "id"));

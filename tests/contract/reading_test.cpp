@@ -433,7 +433,9 @@ TEST_F(ReadingTest, WhoRegistersADatasetIsToldWhichFieldsItsRowsNeed) {
     const std::string said = registered("of-two-fields", "{{titolo}}: {{testo}}", {});
     EXPECT_NE(said.find("each row of its files at a site must have: titolo, testo\n"), std::string::npos) << said;
     const std::string chat = registered("of-messages", "chat:auto", {});
-    EXPECT_NE(chat.find("must have: messages\n"), std::string::npos) << chat;
+    EXPECT_NE(chat.find("must be a conversation: messages, conversations, or prompt and completion\n"),
+              std::string::npos)
+        << chat;
     EXPECT_EQ(Json::parse(registered("as-json", "{{testo}}", {"--json"})).at("fields"), Json::array({"testo"}));
 }
 

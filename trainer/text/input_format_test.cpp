@@ -5,6 +5,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/run_settings/input_formats.h"
 
 namespace atl::text {
 namespace {
@@ -216,6 +217,15 @@ TEST_F(OpenInputsTest, WhatIsWrongIsNamedBeforeAnythingIsRead) {
     expect({"links"}, "is a link to a directory");
     expect({"d"}, "p.parquet is Parquet");
     expect({"d"}, "p.parquet is Parquet", {.format = InputFormat::kCsv});
+}
+
+TEST(InputFormatTest, EachNameIsOneThatPreparationsMayGive) {
+    for (const std::string_view name : run_settings::kInputFormats) {
+        const auto format = parse_input_format(name);
+        ASSERT_TRUE(format.ok()) << name;
+        EXPECT_EQ(*format ? to_string(**format) : "auto", name);
+    }
+    EXPECT_EQ(run_settings::kInputFormats.size(), static_cast<std::size_t>(InputFormat::kLines) + 2) << "and auto";
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include "shared/base/id.h"
 #include "shared/base/interrupt.h"
 #include "shared/prompt/tokenizer_reader.h"
+#include "shared/run_settings/chat_templates.h"
+#include "shared/run_settings/input_formats.h"
 
 namespace atl::cli {
 namespace {
@@ -101,7 +103,7 @@ struct Description {
 };
 
 struct Preparation {
-    std::string dataset, facility, tokenizer, batching = "packing";
+    std::string dataset, facility, tokenizer, input_format, batching = "packing";
     std::vector<std::string> inputs, validation_inputs;
     std::int64_t seq_len = 0;
     std::optional<std::int64_t> validation_percent;
@@ -122,7 +124,12 @@ Status run_register(const Context& context, const Description& given) {
               << " --facility NAME …\n";
     std::vector<std::string> fields;
     for (const json& field : answer.value("fields", json::array())) fields.push_back(field.get<std::string>());
-    if (!fields.empty()) print_line("each row of its files at a site must have: " + join(fields));
+    if (run_settings::chat_template_of(given.text_template))
+        print_line(
+            "each row of its files at a site must be a conversation: messages, conversations, or prompt and "
+            "completion");
+    else if (!fields.empty())
+        print_line("each row of its files at a site must have: " + join(fields));
     return {};
 }
 
@@ -139,6 +146,7 @@ Result<json> preparation_request(const Preparation& given) {
         {"input", input},
         {"seq_len", given.seq_len},
         {"batching", given.batching}};
+    if (!given.input_format.empty()) request["input_format"] = given.input_format;
     if (given.validation_percent) request["validation_percent"] = *given.validation_percent;
     if (!given.validation_inputs.empty() && join(given.validation_inputs, ",").empty())
         return invalid_argument("--validation-input", "is empty: name files, or a directory, at the site");
@@ -157,6 +165,12 @@ std::string obstacle_text(const json& preparation) {
 // Why an attempt ended that another one has followed.
 std::string attempt_text(const json& attempt) {
     return "attempt " + text(attempt, "attempt") + " ended: " + text(attempt, "error");
+}
+
+std::string input_text(const json& preparation) {
+    const std::string format = text(preparation, "input_format"), validation = text(preparation, "validation_input");
+    return text(preparation, "input") + (format.empty() ? "" : " (" + format + ")") +
+           (validation.empty() ? "" : "; for validation " + validation);
 }
 
 // What stands in its way, and why earlier attempts ended.
@@ -239,7 +253,7 @@ Status list_preparations(const Context& context, const std::string& dataset) {
                 text(item, "created_by"),
                 tokenizer.is_object() ? text(tokenizer, "model") + "@" + text(tokenizer, "version").substr(0, 16) : "",
                 text(item, "seq_len"),
-                text(item, "input"),
+                input_text(item),
                 version,
                 remarks_text(item)};
         });
@@ -445,6 +459,11 @@ void add_prepare(CLI::App& group, Context& context) {
             "to its work directory: JSON lines, a JSON array, CSV, TSV, text; gzip or zstd")
         ->required()
         ->allow_extra_args(false);
+    command->add_option(
+        "--input-format", given->input_format,
+        "what all files are: " + join(run_settings::kInputFormats) +
+            "; auto, the default, goes by their first bytes and names; text is a document a file, lines a "
+            "document a line");
     command->add_option("--tokenizer", given->tokenizer, "MODEL@VERSION: a model version with a tokenizer")->required();
     command->add_option("--seq-len", given->seq_len, "tokens a row")->required();
     command->add_option("--batching", given->batching, "packing or padding")->capture_default_str();

@@ -341,11 +341,22 @@ TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
     value["input"] = "raw/it.jsonl";
     ASSERT_TRUE(parse_preparation_spec(value).ok()) << parse_preparation_spec(value).error().message;
     EXPECT_EQ(parse_preparation_spec(value)->batching, "packing");
-    for (const char* input : {"", ",", "raw/it.jsonl,../secret", "raw/it.jsonl,/etc/../secret", "raw//x",
+    for (const char* input : {"", ",", "raw/it.jsonl,../secret", "raw/it.jsonl,/etc/../secret", ".", "/",
                               "raw/.*/.*/secret", "raw/.[.]/secret", "raw/.?", "raw/a, raw/b", " raw/a", "raw/a\t"}) {
         value["input"] = input;
         EXPECT_EQ(parse_preparation_spec(value).error().field, "input") << input;
     }
+    EXPECT_TRUE(describe(parse_preparation_spec(value).error()).starts_with("input: has \"raw/a\\x09\", "))
+        << describe(parse_preparation_spec(value).error());
+    value["input"] = "./raw/,raw//x,/data/./y/";
+    EXPECT_EQ(parse_preparation_spec(value)->input, "raw,raw/x,/data/y") << "as a shell's completion leaves them";
+    value["input_format"] = "lines";
+    EXPECT_EQ(to_json(*parse_preparation_spec(value)).at("input_format"), "lines");
+    value["input_format"] = "parquet";
+    EXPECT_EQ(describe(parse_preparation_spec(value).error()),
+              "input_format: must be one of auto, jsonl, json, csv, tsv, text, lines");
+    value["input_format"] = "auto";
+    EXPECT_FALSE(to_json(*parse_preparation_spec(value)).contains("input_format"));
     value["input"] = "raw/it-*.csv,/data/texts";
     EXPECT_EQ(input_paths(parse_preparation_spec(value)->input),
               (std::vector<std::string>{"raw/it-*.csv", "/data/texts"}));

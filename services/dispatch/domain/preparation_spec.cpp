@@ -4,6 +4,7 @@
 #include <set>
 
 #include "shared/base/text.h"
+#include "shared/run_settings/input_formats.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -24,18 +25,35 @@ bool may_match_parent(std::string_view path) {
     });
 }
 
-bool are_safe_paths(const std::string& input) {
-    if (input.size() > kInputBytesMax) return false;
-    const std::vector<std::string> paths = input_paths(input);
-    return !paths.empty() && paths.size() <= kPathsMax && std::ranges::all_of(paths, [](std::string_view path) {
-        if (path != trim(path)) return false;  // "a, b": a path with a space would be waited for without end
-        return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path) && !may_match_parent(path);
-    });
+// Without what a shell's completion leaves: "./texts//a/" is "texts/a".
+std::string without_empty_parts(std::string_view path) {
+    std::string normal;
+    for (const std::string_view part : split(path, '/'))
+        if (!part.empty() && part != ".") normal += (normal.empty() ? "" : "/") + std::string(part);
+    return (path.starts_with('/') ? "/" : "") + normal;
 }
 
-constexpr const char* kPathsRule =
-    "must be up to 1,000 paths at the site, separated by commas; a path has at most 4096 characters, no white space at "
-    "its ends, no empty, \".\" or \"..\" part and no pattern that begins with a dot";
+bool is_safe_path(std::string_view path) {
+    if (path != trim(path)) return false;  // "a, b": a path with a space would be waited for without end
+    return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path) && !may_match_parent(path);
+}
+
+// Fails the member unless each of its paths may be given to a command at the site.
+void read_paths(ObjectReader& reader, const char* key, std::string& input) {
+    std::vector<std::string> paths = input_paths(input);
+    if (paths.empty() || paths.size() > kPathsMax || input.size() > kInputBytesMax)
+        return reader.fail(key, "must be 1 to 1,000 paths at the site, separated by commas");
+    for (std::string& path : paths) {
+        const std::string given = path;
+        path = without_empty_parts(given);
+        if (!is_safe_path(path))
+            return reader.fail(key, "has " + in_quotes(given) +
+                                        ", which is no path that can be used here: a path has at most 4096 characters, "
+                                        "no white space at its ends, no \"..\" part and no pattern that begins with a "
+                                        "dot");
+    }
+    input = join(paths, ",");
+}
 
 // Documents for validation: files of their own, or else a part of the input.
 void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& spec) {
@@ -44,7 +62,7 @@ void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& s
         spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
         return;
     }
-    if (!are_safe_paths(spec.validation_input)) return reader.fail("validation_input", kPathsRule);
+    read_paths(reader, "validation_input", spec.validation_input);
     const std::vector<std::string> trained = input_paths(spec.input);
     const std::set<std::string> input(trained.begin(), trained.end());
     for (const std::string& own : input_paths(spec.validation_input))
@@ -65,10 +83,10 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     spec.dataset = required_name(reader, "dataset");
     const Json& tokenizer = reader.required_object("tokenizer");
     spec.input = reader.required_string("input");
-    if (!are_safe_paths(spec.input)) {
-        reader.fail("input", kPathsRule);
-        return reader.finish().error();
-    }
+    read_paths(reader, "input", spec.input);
+    spec.input_format = reader.string_or("input_format", "auto");
+    if (std::ranges::find(run_settings::kInputFormats, spec.input_format) == run_settings::kInputFormats.end())
+        reader.fail("input_format", "must be one of " + join(run_settings::kInputFormats));
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
     read_validation(reader, value, spec);
@@ -94,6 +112,7 @@ Json to_json(const PreparationSpec& spec) {
                   {"batching", spec.batching},
                   {"validation_percent", spec.validation_percent}};
     if (!spec.validation_input.empty()) value["validation_input"] = spec.validation_input;
+    if (spec.input_format != "auto") value["input_format"] = spec.input_format;
     return value;
 }
 

@@ -16,6 +16,7 @@ struct PreparationSpec {
     std::string tokenizer_version;  // digest or tag
     // Paths at the site, separated by commas, absolute or relative to its work directory: files, directories, patterns.
     std::string input;
+    std::string input_format = "auto";  // of all files: one of run_settings::kInputFormats
     std::int64_t seq_len = 0;
     std::string batching;                 // "packing" or "padding"
     std::int64_t validation_percent = 0;  // of the input's documents; 0 where they are in files of their own

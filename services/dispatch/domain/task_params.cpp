@@ -71,6 +71,7 @@ Status read(ObjectReader& reader, PrepareParams& params) {
     params.batching = reader.one_of("batching", {"packing", "padding"}, "");
     params.validation_percent = reader.required_integer("validation_percent", 0, 99);
     params.validation_input = reader.string_or("validation_input", "");
+    params.input_format = reader.string_or("input_format", "auto");
     params.prepared_for = reader.object_or_null("prepared_for");
     return reader.finish();
 }
@@ -143,6 +144,7 @@ Json to_json(const TaskParams& params) {
     }
     if (const auto* prepare = std::get_if<PrepareParams>(&params)) {
         if (!prepare->validation_input.empty()) stored["validation_input"] = prepare->validation_input;
+        if (prepare->input_format != "auto") stored["input_format"] = prepare->input_format;
         if (!prepare->prepared_for.is_null()) stored["prepared_for"] = prepare->prepared_for;
     }
     return stored;

@@ -60,7 +60,8 @@ struct PrepareParams {
     std::string tokenizer_digest;  // of the model version whose tokenizer is used
     json::Json tokenizer = {};     // that version and tokenizer_files() of it, as the registry keeps them; null: none
     std::string prompt_template;
-    std::string input;  // absolute, or relative to the facility's work directory
+    std::string input;                  // absolute, or relative to the facility's work directory
+    std::string input_format = "auto";  // as PreparationSpec has it
     std::int64_t seq_len = 0;
     std::string batching;
     std::int64_t validation_percent = 0;

@@ -53,7 +53,8 @@ const std::vector<std::pair<TaskKind, Json>> kStored = {
       {"seq_len", 128},
       {"batching", "packing"},
       {"validation_percent", 0},
-      {"validation_input", "/raw/dev.jsonl"}}},
+      {"validation_input", "/raw/dev.jsonl"},
+      {"input_format", "csv"}}},
     {TaskKind::kClean, Json::object()},
 };
 
@@ -100,7 +101,8 @@ TEST(TaskParamsTest, AControlVariateIsKeptWhereThereIsOne) {
 }
 
 // What tasks of earlier releases lack, or all but some.
-const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer", "validation_input"};
+const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer", "validation_input",
+                                         "input_format"};
 
 TEST(TaskParamsTest, AMemberThatIsMissingUnknownOrOfAnotherTypeIsNamed) {
     for (const auto& [kind, stored] : kStored) {

@@ -55,6 +55,7 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
                                 .tokenizer = with_model(model.tokenizer, spec.tokenizer_model, tokenizer),
                                 .prompt_template = dataset.prompt_template,
                                 .input = spec.input,
+                                .input_format = spec.input_format,
                                 .seq_len = spec.seq_len,
                                 .batching = spec.batching,
                                 .validation_percent = spec.validation_percent,

@@ -33,6 +33,7 @@ std::vector<std::string> tokenize_command(const Site& site, const PrepareParams&
                                         std::to_string(prepare.seq_len),
                                         "--batching",
                                         prepare.batching};
+    if (prepare.input_format != "auto") command.insert(command.end(), {"--input-format", prepare.input_format});
     if (!has_own)
         command.insert(command.end(),
                        {"--split", split, "--validation-percent", std::to_string(prepare.validation_percent)});

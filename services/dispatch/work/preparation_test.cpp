@@ -96,7 +96,9 @@ TEST_F(JobLifecycleTest, APreparationSaysWhatIsCutOffAndHowManyDocumentsHaveNoEn
 
 TEST_F(JobLifecycleTest, DocumentsForValidationMayBeInFilesOfTheirOwn) {
     begin();
-    const Json made = get(prepare("done", {{"validation_input", "raw/dev.jsonl,/shared/dev/*.csv"}}));
+    const Json made =
+        get(prepare("done", {{"validation_input", "raw/dev.jsonl,/shared/dev/*.csv"}, {"input_format", "csv"}}));
+    EXPECT_EQ(made.at("input_format"), "csv");
     EXPECT_EQ(made.at("validation_input"), "raw/dev.jsonl,/shared/dev/*.csv");
     EXPECT_EQ(made.at("validation_percent"), 0);
     const std::string work = work_dir("karolina").string();
@@ -104,6 +106,7 @@ TEST_F(JobLifecycleTest, DocumentsForValidationMayBeInFilesOfTheirOwn) {
     for (const std::string& line : lines("runs")) {
         if (line.find(" tokenize ") == std::string::npos) continue;
         EXPECT_EQ(line.find("--split"), std::string::npos) << line;
+        EXPECT_NE(line.find("--input-format csv"), std::string::npos) << line;
         const auto value = [&](const std::string& flag) {
             const auto at = line.find(flag + " ") + flag.size() + 1;
             return line.substr(at, line.find(' ', at) - at);
