@@ -167,11 +167,15 @@ Result<TranslatedConfig> translate_config(const OtherConfig& config) {
             translate_training_arguments(config.content, translation);
             break;
     }
-    for (const auto& [key, value] : translation.made.settings.items()) {
+    Json& settings = translation.made.settings;
+    if (settings.value("warmup_steps", Json(0)) != 0)  // a job's default is off
+        settings.emplace("warmup_from_zero", "on");
+    for (const auto& [key, value] : settings.items()) {
         RunConfig ours;
         const Status status = assign_json(ours, {{key, value}}, kTrain);
+        const std::string& origin = translation.origins[key];
         if (!status.ok())
-            return invalid_argument(translation.origins[key], "would be " + key + ", which " + status.error().message);
+            return invalid_argument(origin, (origin == key ? "" : "is " + key + " here: ") + status.error().message);
     }
     return std::move(translation.made);
 }

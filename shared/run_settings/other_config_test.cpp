@@ -48,7 +48,7 @@ TEST(OtherConfigTest, DeepSpeedsFileBecomesARunConfiguration) {
     EXPECT_EQ(made.settings,
               Json::parse(R"({"global_batch_size": 64, "batch_size": 4, "grad_accum": 2, "max_grad_norm": 1.0,
         "precision": "bf16", "optimizer": "adamw", "lr": 2e-5, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
-        "schedule": "linear", "warmup_steps": 100, "steps": 1000, "sharding": "full_shard", "offload_optimizer": "nvme",
+        "schedule": "linear", "warmup_steps": 100, "warmup_from_zero": "on", "steps": 1000, "sharding": "full_shard", "offload_optimizer": "nvme",
         "offload_dir": "/local/nvme", "offload_params": "cpu"})"));
     EXPECT_EQ(keys_of(notes_of(made)),
               (std::vector<std::string>{
@@ -81,7 +81,7 @@ TEST(OtherConfigTest, DeepSpeedsDefaultsAreSaidWhereOursDiffer) {
     const TranslatedConfig made = translate(R"({"zero_optimization": {}, "optimizer": {"type": "Adam"},
         "scheduler": {"type": "WarmupCosineLR"}, "fp16": {"enabled": true, "initial_scale_power": 12}})");
     EXPECT_EQ(made.settings, Json::parse(R"({"optimizer": "adamw", "lr": 1e-3, "weight_decay": 0, "schedule": "cosine",
-        "warmup_steps": 1000, "precision": "fp16", "loss_scale": 4096.0, "max_grad_norm": 0})"));
+        "warmup_steps": 1000, "warmup_from_zero": "on", "precision": "fp16", "loss_scale": 4096.0, "max_grad_norm": 0})"));
     EXPECT_TRUE(notes_of(made).contains("gradient_clipping"));
     EXPECT_TRUE(notes_of(made).contains("scheduler.params.warmup_type")) << "its warm-up is along a logarithm";
 }
@@ -168,7 +168,7 @@ TEST(OtherConfigTest, ArgumentsOfTransformersAreTranslatedOrNoted) {
     const TranslatedConfig made = translate(text_of("training_arguments_said.json"));
     EXPECT_EQ(made.settings,
               Json::parse(R"({"out": "out", "batch_size": 2, "grad_accum": 4, "steps": 1000, "optimizer": "adamw",
-        "lr": 2e-5, "schedule": "cosine", "warmup_steps": 30, "weight_decay": 0.1, "no_decay_norms": true, "beta1": 0.9,
+        "lr": 2e-5, "schedule": "cosine", "warmup_steps": 30, "warmup_from_zero": "on", "weight_decay": 0.1, "no_decay_norms": true, "beta1": 0.9,
         "beta2": 0.95, "eps": 1e-8, "max_grad_norm": 0.5, "seed": 7, "save_every": 200, "eval_every": 50, "precision": "bf16",
         "activation_checkpointing": "full"})"));
     EXPECT_EQ(keys_of(notes_of(made)), (std::vector<std::string>{"label_smoothing_factor", "logging_steps"}));
@@ -220,6 +220,13 @@ TEST(OtherConfigTest, AValueOfAWrongTypeIsRefusedByItsOwnKey) {
     EXPECT_EQ(fault(R"({"bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"betas": [2, 0.9]}}})"),
               "optimizer.params.betas");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": -1})"), "learning_rate");
+    const auto said = [](const std::string& text) {
+        return describe(translate_config(recognize_config(text).value()).error());
+    };
+    EXPECT_EQ(said(R"({"output_dir": "o", "learning_rate": 1, "max_grad_norm": -1})"),
+              "max_grad_norm: '-1' is out of range: must be from 0 to 1e+12");
+    EXPECT_EQ(said(R"({"zero_optimization": {"stage": 1}, "gradient_clipping": -1})"),
+              "gradient_clipping: is max_grad_norm here: '-1' is out of range: must be from 0 to 1e+12");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "max_steps": 1.5})"), "max_steps");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "warmup_steps": 1e60})"), "warmup_steps");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "save_steps": 1e60})"), "save_steps");
