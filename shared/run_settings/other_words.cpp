@@ -143,6 +143,11 @@ const std::vector<OtherWord>& word_table() {
         {"peft_model_id", "adapter", {}, "a directory"},
         {"lora_model_dir", "adapter", {}, "a directory"},
         {"lora_r", "lora-rank"},
+        {"use_rslora",
+         "",
+         {},
+         "a new adapter is scaled by lora_alpha / lora_rank: rsLoRA's scale needs lora_alpha times "
+         "the root of lora_rank; adapters that have it are trained further with it"},
         {"use_peft", "lora-rank", {}, "above 0"},
         {"use_lora", "lora-rank", {}, "above 0"},
         {"lora_target", "lora-targets"},

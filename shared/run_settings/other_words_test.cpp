@@ -35,7 +35,7 @@ TEST(OtherWordsTest, WordsOfOthersAreAnsweredWithOurs) {
     EXPECT_EQ(answer_to("quantization"), "quantization: is quantize here: 4bit is nf4, 8bit int8");
     EXPECT_EQ(answer_to("val_batch_size").find("val_batch_size: is batch_size here"), 0U)
         << answer_to("val_batch_size");
-    for (const char* word : {"save_total_limit", "tf32", "run_validation"})
+    for (const char* word : {"save_total_limit", "tf32", "run_validation", "use_rslora"})
         EXPECT_EQ(answer_to(word).find("no such setting"), std::string::npos) << answer_to(word);
     EXPECT_EQ(answer_to("stpes"), "stpes: there is no such setting; did you mean steps?");
     EXPECT_EQ(answer_to("prompt"), "prompt: is a setting of other commands");

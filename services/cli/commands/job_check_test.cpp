@@ -72,6 +72,19 @@ class JobCheckProgramTest : public testing::Test {
     }();
 };
 
+TEST_F(JobCheckProgramTest, AConfigurationOfAnotherProgramIsNoJob) {
+    const std::string file = directory_.path() / "ds.json";
+    ASSERT_TRUE(write_file_atomic(file, R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})").ok());
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"job", "submit", file}, {"job", "submit", file, "--check"}, {"job", "script", file, "--facility", "x"}}) {
+        const CommandResult result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        EXPECT_NE(result.err.find("is a DeepSpeed configuration, no job: `atoll-trainer config-from " + file + "`"),
+                  std::string::npos)
+            << result.err;
+    }
+}
+
 TEST_F(JobCheckProgramTest, AJobIsCheckedAndNothingIsSubmitted) {
     ASSERT_TRUE(write_file_atomic(job_, R"({"name": "good"})").ok());
     const CommandResult good = run({"job", "submit", job_, "--check"});

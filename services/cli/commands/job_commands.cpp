@@ -19,6 +19,7 @@
 #include "shared/base/id.h"
 #include "shared/base/text.h"
 #include "shared/config/config.h"
+#include "shared/run_settings/other_config.h"
 
 namespace atl::cli {
 namespace {
@@ -75,8 +76,8 @@ attempts_max: 3                       # failures of a task before its round fail
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
 # evaluation_grace_s: 1800            # the default: and evaluations at the job's end, once half of them are there
 # evaluation: {pause_when_worse: false}   # default: the job pauses at a model that is worse by half for most participants,
-                                          # or three times for one of two; val_samples: 640 evaluates on
-                                          # the first 640 rows of each validation split, by default on all
+                                          # or three times for one of two; val_samples: 640 (a multiple of 64)
+                                          # evaluates on the first 640 rows of each validation split, by default on all
 # quarantine_after: 2                 # refused updates of a facility, which then trains no more for this job
 )";
 
@@ -109,8 +110,18 @@ Status run_init(const Context& context, const std::string& file) {
     return {};
 }
 
+Result<json> read_job(const std::string& file) {
+    ATOLL_TRY(json spec, read_document(file));
+    if (!spec.is_object() || spec.contains("name") || spec.contains("participants")) return spec;
+    const auto other = run_settings::recognize_config(spec.dump());
+    if (!other) return spec;
+    return invalid_argument(file, "is " + std::string(run_settings::describe(other->tool)) +
+                                      ", no job: `atoll-trainer config-from " + file +
+                                      "` translates it into the `training` of one; `atoll job init` has the rest");
+}
+
 Status run_submit(const Context& context, const std::string& file, const std::string& key, bool watch) {
-    ATOLL_TRY(const json spec, read_document(file));
+    ATOLL_TRY(const json spec, read_job(file));
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     const auto submitted = client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key);
     if (!submitted.ok() && submitted.error().field == "Idempotency-Key")
@@ -272,7 +283,7 @@ Status run_script(const Context& context, const std::string& what, const std::st
         return invalid_argument("--facility", "is required: whose batch script?");
     http::ClientResponse answer;
     if (is_file) {
-        ATOLL_TRY(const json spec, read_document(what));
+        ATOLL_TRY(const json spec, read_job(what));
         ATOLL_TRY(answer, client.call(http::Method::kPost, "/v1/scripts?facility=" + segment(facility), spec.dump()));
     } else {
         ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
@@ -315,7 +326,7 @@ void add_submit(CLI::App& group, Context& context) {
     set_example(*submit, "atoll job submit job.yaml --check");
     on_run(*submit, context, [&context, file, key, watch, check]() -> Status {
         if (!*check) return run_submit(context, *file, *key, *watch);
-        ATOLL_TRY(const json spec, read_document(*file));
+        ATOLL_TRY(const json spec, read_job(*file));
         return check_job(context, spec);
     });
 }
