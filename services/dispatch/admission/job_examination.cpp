@@ -356,11 +356,12 @@ void look_at_validation(Looker& look, const Training& training, const NamedCopy&
     if (!settings.given.contains("eval-every")) return;
     const DatasetCopy& data = *copy.data;
     const std::string rows =
-        settings.val_samples > 0 ? "the first " + std::to_string(settings.val_samples) : std::string("all");
+        settings.val_samples > 0 ? "at most the first " + std::to_string(settings.val_samples) : std::string("all");
     if (data.validation_tokens >= kLossTokensMin)
         return look.add("validation", CheckState::kOk,
-                        interval_text(settings) + " of each training, on " + rows + " of its validation rows, " +
-                            count_text(data.validation_tokens, "token") + " together");
+                        interval_text(settings) + " of each training, on " + rows +
+                            " of its validation rows, which have " + count_text(data.validation_tokens, "token") +
+                            " together");
     const std::string has = data.validation_tokens == 0 ? " has no rows for validation"
                                                         : " has " + count_text(data.validation_tokens, "token") +
                                                               " for validation, and the loss of fewer than " +

@@ -261,12 +261,13 @@ TEST(JobExaminationTest, AJobThatValidatesWhileItTrainsNeedsRowsForIt) {
     EXPECT_EQ(one.found("validation"), "none");
     one.spec.training["eval_every"] = 2;
     EXPECT_EQ(one.found("validation"),
-              "ok: every 2 steps and at the end of each training, on all of its validation rows, 900 tokens together");
+              "ok: every 2 steps and at the end of each training, on all of its validation rows, which have 900 "
+              "tokens together");
     one.spec.validation_samples = 640;
     one.spec.training["eval_every"] = "epoch";
     EXPECT_TRUE(one.found("validation")
-                    .starts_with("ok: after each epoch and at the end of each training, on the first "
-                                 "640 of its validation rows"))
+                    .starts_with("ok: after each epoch and at the end of each training, on at most "
+                                 "the first 640 of its validation rows"))
         << one.found("validation");
     one.spec.participants[0].data.validation_tokens = 0;
     EXPECT_EQ(one.found("validation"),
