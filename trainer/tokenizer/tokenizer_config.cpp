@@ -36,13 +36,17 @@ bool is_special(const TokenizerConfig& config, const std::string& token) {
 constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                   "pad_token", "cls_token", "mask_token"};
 
-// A role's token is a string or an object, that of a model's own role ("image_token") a string.
-void read_roles(const Json& object, TokenizerConfig& config) {
+// A role's token is a string or an object, that of a model's own role ("image_token") a string. transformers refuses
+// another role's token of another type.
+Status read_roles(const Json& object, TokenizerConfig& config) {
     for (const auto& [key, value] : object.items()) {
         const bool known = std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
         if (!known && !(key.ends_with("_token") && value.is_string())) continue;
+        if (!value.is_null() && !value.is_string() && !value.is_object())
+            return fields::bad(key, "is neither a string nor an object with a content");
         config.roles[key] = fields::token_text(value);
     }
+    return {};
 }
 
 // A list of tokens without a role, or an object of tokens by role.
@@ -101,7 +105,7 @@ Status read_boolean(const Json& object, const char* key, std::optional<bool>& va
 
 Status read_main(const Json& object, TokenizerConfig& config) {
     if (!object.is_object()) return {};
-    read_roles(object, config);
+    ATOLL_RETURN_IF_ERROR(read_roles(object, config));
     read_main_specials(object, config);
     config.tokenizer_class = fields::text_or_empty(fields::member(object, "tokenizer_class"));
     if (config.tokenizer_class.ends_with("Fast")) config.tokenizer_class.resize(config.tokenizer_class.size() - 4);
@@ -160,7 +164,8 @@ Result<TokenizerConfig> parse_tokenizer_config(const ConfigFiles& files) {
         const Status status = read_added_tokens_decoder(decoder, config);
         if (!status.ok()) return in_file(kMain, status.error());
     } else {
-        if (files.special_tokens.is_object()) read_roles(files.special_tokens, config);
+        const Status roles = files.special_tokens.is_object() ? read_roles(files.special_tokens, config) : Status();
+        if (!roles.ok()) return in_file(kSpecialTokens, roles.error());
         // Its additional_special_tokens make nothing special.
         const Json& extra = fields::member(files.special_tokens, kExtraTokens);
         if (extra.is_object()) config.other_specials.clear();  // it stands in the place of the config's list

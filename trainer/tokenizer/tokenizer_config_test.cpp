@@ -113,6 +113,24 @@ TEST_F(TokenizerConfigTest, TheEndTokenIsThatOfTheFileThatCounts) {
     EXPECT_EQ(eos(), 424);
 }
 
+TEST_F(TokenizerConfigTest, ARolesTokenOfAnotherTypeIsRefusedAsByTransformers) {
+    take("llama3");
+    const Json before = config_;
+    for (const Json& value : {Json{"a"}, Json(5), Json(false)}) {
+        config_ = before;
+        config_["eos_token"] = value;
+        EXPECT_NE(refusal().find("tokenizer_config.json: eos_token: is neither a string nor an object"),
+                  std::string::npos)
+            << refusal();
+        config_ = before;
+        config_["image_token"] = value;
+        EXPECT_EQ(refusal(), "opened") << "no role that transformers has";
+    }
+    config_ = before;
+    write("special_tokens_map.json", {{"pad_token", 5}});
+    EXPECT_NE(refusal().find("special_tokens_map.json: pad_token: "), std::string::npos) << refusal();
+}
+
 TEST_F(TokenizerConfigTest, AModelHasTheTokensThatTheConfigAdds) {
     take("small");
     EXPECT_EQ(eos(), 2);
