@@ -55,7 +55,11 @@ struct Store {
         return *value = text, Status{};
     }
     Status operator()(std::vector<std::filesystem::path>* list) const {
-        std::ranges::copy(split_list(text), std::back_inserter(*list));
+        std::error_code error;
+        if (std::filesystem::is_regular_file(text, error))  // one with a comma in its name
+            list->emplace_back(text);
+        else
+            std::ranges::copy(split_list(text), std::back_inserter(*list));
         return {};
     }
     Status operator()(const Flag::Assign& assign) const {

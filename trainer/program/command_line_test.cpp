@@ -52,6 +52,8 @@ TEST_F(CommandLineTest, EveryInputFileCounts) {
     EXPECT_EQ(documents({"--input", path("a"), path("b"), path("c")}), 3) << "as a shell's glob gives them";
     EXPECT_EQ(documents({"--input", path("a"), "--input", path("b")}), 2);
     EXPECT_EQ(documents({"--input", path("a") + "," + path("b"), path("c")}), 3);
+    std::filesystem::copy_file(path("a"), path("a, once more"));
+    EXPECT_EQ(documents({"--input", path("a, once more"), path("c")}), 2);
     std::filesystem::remove_all(path("tokens"));
     const auto missing = tokenize({"--input", path("a"), path("nowhere")});
     EXPECT_EQ(missing.exit_code, 2);
