@@ -124,7 +124,13 @@ Status read_list(const Json& row, const char* key, Conversation& conversation) {
     return {};
 }
 
+bool has(const Json& row, const char* key) {
+    return !member(row, key).is_null();
+}
+
 Error no_conversation(const Json& row) {
+    if (row.contains("prompt") && row.contains("completion") && has(row, "prompt") != has(row, "completion"))
+        return invalid_argument("", has(row, "prompt") ? "completion is null" : "prompt is null");
     std::string message = "the row has neither messages, conversations, nor prompt and completion";
     if (!member(row, "instruction").is_null() && !member(row, "output").is_null())
         message +=
@@ -156,10 +162,6 @@ Status read_system(const Json& row, Conversation& conversation) {
     if (!system.is_string()) return invalid_argument("", "system is no string");
     conversation.insert(conversation.begin(), {Role::kSystem, system.get<std::string>(), {}, "system"});
     return {};
-}
-
-bool has(const Json& row, const char* key) {
-    return !member(row, key).is_null();
 }
 
 Result<Conversation> read_conversation(const Json& row) {

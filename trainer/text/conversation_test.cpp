@@ -168,6 +168,7 @@ TEST(ConversationTest, WhatIsWrongInOtherFormsIsNamedAsWell) {
          "completion has none of the assistant"},
         {R"({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "system", "content": "secret"}]})",
          "completion[0] is of the system"},
+        {R"({"prompt": "secret", "completion": null})", "completion is null"},
         {R"({"prompt": "secret"})", "neither messages, conversations, nor prompt and completion"},
         {R"({"instruction": "secret", "input": "", "output": "secret"})", "{{#answer}}{{output}}{{/answer}}"}};
     for (const auto& [row, expected] : cases) {

@@ -63,6 +63,22 @@ constexpr std::array kForeign = {
     Foreign{0, "\xff\xfe"sv, "UTF-16", kUtf16Advice},
     Foreign{0, "\xfe\xff"sv, "UTF-16", kUtf16Advice}};
 
+// A word of a command that people paste.
+std::string shell_word(const std::string& text) {
+    const auto is_plain = [](unsigned char c) {
+        return std::isalnum(c) != 0 || "_./+-=@%"sv.find(static_cast<char>(c)) != std::string_view::npos;
+    };
+    if (std::ranges::all_of(text, is_plain)) return text;
+    return "'" + replace_all(text, "'", "'\\''") + "'";
+}
+
+// What a zip archive is by its name.
+const char* advice_for(const Foreign& foreign, const std::filesystem::path& path) {
+    const std::string ending = path.extension().string();
+    const bool is_sheet = foreign.magic.starts_with("PK") && (ending == ".xlsx" || ending == ".ods");
+    return is_sheet ? "save its sheet as CSV" : foreign.advice;
+}
+
 Error refused(const std::filesystem::path& path, const std::string& what) {
     return invalid_argument("--input", path.string() + " " + what);
 }
@@ -123,7 +139,8 @@ Status refuse_foreign(const std::filesystem::path& path, std::string_view head) 
     for (const Foreign& foreign : kForeign)
         if (head.size() > foreign.at && head.substr(foreign.at).starts_with(foreign.magic))
             return refused(path, std::string("is ") + foreign.name + ", which is not read: " +
-                                     replace_all(foreign.advice, "FILE", path.string()) + "; " + std::string(kTaken));
+                                     replace_all(advice_for(foreign, path), "FILE", shell_word(path.string())) + "; " +
+                                     std::string(kTaken));
     if (head.find('\0') != std::string_view::npos) return refused(path, "is binary, no text; " + std::string(kTaken));
     return {};
 }
@@ -137,8 +154,8 @@ Result<InputFormat> tell_format(const std::filesystem::path& path, std::string_v
     const bool is_json_name = named == InputFormat::kJsonLines || named == InputFormat::kJsonArray;
     if (first == '{' && (is_json_name || second == '"' || second == '}')) {
         if (!is_open_brace_line(head)) return InputFormat::kJsonLines;
-        return refused(path, "is one JSON object over several lines, which is not read: `jq -c . " + path.string() +
-                                 " > " + path.string() +
+        return refused(path, "is one JSON object over several lines, which is not read: `jq -c . " +
+                                 shell_word(path.string()) + " > " + shell_word(path.string()) +
                                  ".jsonl` makes a line of each object, `jq -c '.NAME[]'` of "
                                  "those of the member NAME; " +
                                  std::string(kTaken));

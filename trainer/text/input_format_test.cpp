@@ -70,6 +70,14 @@ TEST(InputFormatTest, WhatIsReadByNoneIsNamedWithTheWayOn) {
     }
 }
 
+TEST(InputFormatTest, ACommandThatConvertsQuotesTheName) {
+    EXPECT_NE(told("my data's.parquet", "PAR1").find(" 'my data'\\''s.parquet' 'my data'\\''s.parquet'.jsonl`"),
+              std::string::npos)
+        << told("my data's.parquet", "PAR1");
+    EXPECT_NE(told("a b.jsonl", "{\n").find("`jq -c . 'a b.jsonl' > 'a b.jsonl'.jsonl`"), std::string::npos);
+    EXPECT_NE(told("a.xlsx", "PK\x03\x04").find("save its sheet as CSV"), std::string::npos);
+}
+
 TEST(InputFormatTest, NamesOfFormatsAreReadBack) {
     for (const char* name : {"jsonl", "json", "csv", "tsv", "text", "lines"})
         EXPECT_STREQ(to_string(**parse_input_format(name)), name);

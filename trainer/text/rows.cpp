@@ -116,7 +116,7 @@ class RowWalk {
         if (fields.size() != columns.size())
             return fault(where, "the row has " + std::to_string(fields.size()) +
                                     (fields.size() == 1 ? " field" : " fields") + ", the first line names " +
-                                    std::to_string(columns.size()) + " columns");
+                                    std::to_string(columns.size()) + (columns.size() == 1 ? " column" : " columns"));
         json::Json row = json::Json::object();
         for (std::size_t i = 0; i < columns.size(); ++i) row[columns[i]] = std::move(fields[i]);
         return use_(row, where);
@@ -124,7 +124,13 @@ class RowWalk {
 
     Status use_json(std::string_view text, const std::string& where) {
         auto row = keep_digits_ ? json::parse_keeping_digits(text) : json::parse(text);
-        if (!row.ok()) return fault(where, without_text(row.error().message));
+        if (!row.ok()) {
+            std::string message = without_text(row.error().message);
+            const auto has = [](std::string_view in, std::string_view word) { return in.find(word) != in.npos; };
+            if (has(message, "invalid literal") && (has(text, "NaN") || has(text, "Infinity")))
+                message += "; NaN and Infinity, which Python writes, are not JSON: null is";
+            return fault(where, message);
+        }
         if (row->is_string()) return use_(json::Json{{"text", std::move(*row)}}, where);
         return use_(*row, where);
     }

@@ -120,6 +120,7 @@ TEST_F(RowsTest, ATextIsADocumentAndALineIsOneWhereThatIsAsked) {
 TEST_F(RowsTest, WhatIsWrongIsNamedWithItsPlaceAndNothingIsQuoted) {
     const std::tuple<std::string, InputFormat, std::string> cases[] = {
         {"a,b\n1,2\nsecret\n", InputFormat::kCsv, "bad:3: the row has 1 field, the first line names 2 columns"},
+        {"a\n1,secret\n", InputFormat::kCsv, "bad:2: the row has 2 fields, the first line names 1 column"},
         {"a,b\n1,2,secret\n", InputFormat::kCsv, "bad:2: the row has 3 fields, the first line names 2 columns"},
         {"a\n1\n\"secret\nx\n", InputFormat::kCsv, "bad:3: a quoted field is not closed"},
         {"a\n\"secret\" x\n", InputFormat::kCsv, "bad:2: something follows the closing quote"},
@@ -150,6 +151,9 @@ TEST_F(RowsTest, WhatIsWrongIsNamedWithItsPlaceAndNothingIsQuoted) {
         EXPECT_TRUE(said.starts_with(expected)) << said << "\nin place of\n" << expected;
         EXPECT_EQ(said.find("secret"), std::string::npos) << said;
     }
+    const std::string pythons = error("{\"secret\": NaN}\n", InputFormat::kJsonLines);
+    EXPECT_TRUE(pythons.ends_with("; NaN and Infinity, which Python writes, are not JSON: null is")) << pythons;
+    EXPECT_EQ(pythons.find("secret"), std::string::npos) << pythons;
 }
 
 }  // namespace

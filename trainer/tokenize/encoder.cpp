@@ -130,11 +130,20 @@ bool is_conversation(const json::Json& row) {
     return is_list("messages") || is_list("conversations") || (row.contains("prompt") && row.contains("completion"));
 }
 
+// What to do with a row that is a list of rows, as APIs answer; empty: it is none.
+std::string advice_for_lists(const json::Json& row) {
+    for (const char* key : {"data", "rows", "items", "examples"})
+        if (row.is_object() && row.contains(key) && row[key].is_array() && !row[key].empty())
+            return std::string("; `jq -c '.") + key + "[]' FILE` writes the rows of its list";
+    return {};
+}
+
 Result<prompt::Document> render_text(const EncodeJob& job, const json::Json& row, std::string_view where) {
     auto document = job.text_template->render(row, where);
-    if (document.ok() || !is_conversation(row)) return document;
-    return Error{document.error().code, document.error().message + "; --chat-template reads rows of conversations",
-                 document.error().field};
+    if (document.ok()) return document;
+    const std::string advice =
+        is_conversation(row) ? "; --chat-template reads rows of conversations" : advice_for_lists(row);
+    return Error{document.error().code, document.error().message + advice, document.error().field};
 }
 
 Result<prompt::Document> render(const EncodeJob& job, const json::Json& row, std::string_view where) {

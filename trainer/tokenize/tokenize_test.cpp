@@ -125,6 +125,8 @@ TEST_F(TokenizeTest, RowsOfConversationsWithoutAChatTemplateNameTheOption) {
         EXPECT_NE(said.find("the row has no field \"text\""), std::string::npos) << said;
         EXPECT_TRUE(said.ends_with(hint)) << said;
     }
+    EXPECT_TRUE(
+        error(R"({"data": [{"text": "a"}]})").ends_with("; `jq -c '.data[]' FILE` writes the rows of its list"));
     for (const char* line : {R"({"prompt": "q"})", R"({"messages": null})", R"({"messages": 3})", "3"})
         EXPECT_EQ(error(line).find("--chat-template"), std::string::npos) << line;
 }
