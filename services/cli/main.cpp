@@ -105,7 +105,10 @@ int run(const std::vector<const char*>& given) {
     add_token_commands(program, context);
     add_aggregate_command(program, context);
     const auto is_json = [](const char* word) { return std::string_view(word) == "--json"; };
-    const auto words = with_help_as_flag(program, given);
+    const std::vector<std::string> dashed = with_dashes(program, given);
+    std::vector<const char*> typed;
+    for (const std::string& word : dashed) typed.push_back(word.c_str());
+    const auto words = with_help_as_flag(program, std::move(typed));
     if (!words.ok()) {
         context.json = std::any_of(given.begin(), given.end(), is_json);
         return fail(context, words.error());

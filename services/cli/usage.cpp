@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -77,6 +79,13 @@ std::string missing(const CLI::App& command, const std::string& name) {
     return upper + ", " + option->get_description();
 }
 
+// Of the command and of all below it, without their dashes.
+void collect_flags(const CLI::App& command, std::set<std::string>& names) {
+    for (const CLI::Option* option : command.get_options())
+        names.insert(option->get_lnames().begin(), option->get_lnames().end());
+    for (const CLI::App* verb : subcommands(command)) collect_flags(*verb, names);
+}
+
 }  // namespace
 
 Result<std::vector<const char*>> with_help_as_flag(const CLI::App& program, std::vector<const char*> words) {
@@ -98,6 +107,20 @@ Result<std::vector<const char*>> with_help_as_flag(const CLI::App& program, std:
     }
     words.push_back("--help");
     return words;
+}
+
+std::vector<std::string> with_dashes(const CLI::App& program, const std::vector<const char*>& words) {
+    std::set<std::string> flags;
+    collect_flags(program, flags);
+    std::vector<std::string> all(words.begin(), words.end());
+    for (std::string& word : all) {
+        if (word == "--") break;
+        if (!word.starts_with("--")) continue;
+        std::string name = word.substr(2, word.find('=') - 2);
+        std::ranges::replace(name, '_', '-');
+        if (flags.contains(name)) word.replace(2, name.size(), name);
+    }
+    return all;
 }
 
 Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal) {

@@ -20,6 +20,9 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
 // no such command.
 Result<std::vector<const char*>> with_help_as_flag(const CLI::App& program, std::vector<const char*> words);
 
+// The words of a command line, where a flag with _ for - is the flag: "--output_model".
+std::vector<std::string> with_dashes(const CLI::App& program, const std::vector<const char*>& words);
+
 // The values that a flag with an address takes: http:// or https://.
 CLI::Validator web_address();
 

@@ -50,6 +50,14 @@ TEST(UsageTest, AMistypedWordIsNamedWithTheNearestThatThereIs) {
     EXPECT_TRUE(run({"--json", "job", "lst"}).err.starts_with(R"({"error":{"field":"","message":")"));
 }
 
+TEST(UsageTest, AFlagWithUnderscoresIsTheFlag) {
+    for (const char* flag : {"--token_file=/no/such", "--token-file=/no/such"})
+        EXPECT_EQ(run({flag, "job", "list"}).err, run({"--token-file", "/no/such", "job", "list"}).err) << flag;
+    EXPECT_EQ(run({"--token_file", "/no/such_file", "job", "list"}).err,
+              run({"--token-file", "/no/such_file", "job", "list"}).err);
+    EXPECT_NE(run({"job", "list", "--no_such"}).err.find("no flag --no_such"), std::string::npos);
+}
+
 TEST(UsageTest, BadInputExitsWith2) {
     const TemporaryDirectory directory;
     const std::string there = directory.path().string();

@@ -15,8 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 using model_config::Vocabulary;
 
-constexpr std::array kVocabularyFiles = {"tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt",
-                                         "added_tokens.json"};
+constexpr std::array kVocabularyFiles = {"tokenizer.json", "tokenizer.model",   "vocab.json",
+                                         "merges.txt",     "added_tokens.json", "tokenizer_config.json"};
+constexpr const char* kSettingsFile = "tokenizer_config.json";  // has tokens, and much that is no token
 
 // Null: it is not there, or cannot be read.
 std::optional<std::string> bytes_of(const fs::path& file) {
@@ -36,6 +37,12 @@ std::vector<std::string> differing_files(const fs::path& a, const fs::path& b) {
     for (const char* name : kVocabularyFiles)
         if (bytes_of(a / name) != bytes_of(b / name)) names.emplace_back(name);
     return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    return all;
 }
 
 std::string quoted(const std::string& token) {
@@ -81,6 +88,22 @@ struct Compared {
     TokenIds ids;
 };
 
+// The steps before merges that tokenizer.json says otherwise in both; empty: none, or one has no such file.
+std::string differing_steps(const fs::path& a, const fs::path& b) {
+    const auto read = [](const fs::path& directory) {
+        const auto bytes = bytes_of(directory / "tokenizer.json");
+        const auto tree = bytes ? json::parse(*bytes) : Result<json::Json>(json::Json());
+        return tree.ok() && tree->is_object() ? *tree : json::Json();
+    };
+    const json::Json first = read(a), other = read(b);
+    if (first.is_null() || other.is_null()) return {};
+    std::vector<std::string> steps;
+    for (const char* step : {"normalizer", "pre_tokenizer"})
+        if (first.value(step, json::Json()) != other.value(step, json::Json())) steps.emplace_back(step);
+    return listed(steps);
+}
+
+// What is to be said of it.
 Result<std::string> compare(const Compared& first, const Compared& other, const std::string& files) {
     const std::string of = first.directory.string();
     const auto differs = [&](const std::string& what) {
@@ -97,13 +120,9 @@ Result<std::string> compare(const Compared& first, const Compared& other, const 
         note += "; " + std::to_string(more) + " more than that one has are lost";
     if (const auto less = first.ids.count_beyond(other.ids); less > 0)
         note += "; it lacks " + std::to_string(less) + " of them";
+    if (const std::string steps = differing_steps(first.directory, other.directory); !steps.empty())
+        note += "; its " + steps + " is written otherwise, too: see that it cuts texts alike";
     return note;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-    std::string all;
-    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-    return all;
 }
 
 }  // namespace
@@ -124,13 +143,14 @@ Result<std::vector<std::string>> compare_tokenizers(const std::vector<fs::path>&
             continue;
         }
         const auto files = differing_files(*first, directory);
-        if (files.empty()) continue;
+        const bool is_settings_alone = files == std::vector<std::string>{kSettingsFile};
+        if (files.empty() || (is_settings_alone && !(read_one(*first).ok() && read_one(directory).ok()))) continue;
         if (!read) {
             ATOLL_TRY(read, read_one(*first));
         }
         ATOLL_TRY(const Compared other, read_one(directory));
         ATOLL_TRY(std::string note, compare(*read, other, listed(files)));
-        notes.push_back(std::move(note));
+        if (!is_settings_alone) notes.push_back(std::move(note));
     }
     return notes;
 }

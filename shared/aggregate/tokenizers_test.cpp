@@ -70,6 +70,24 @@ TEST_F(TokenizersTest, IdsThatDifferAreRefusedByTheToken) {
     write("pad/tokenizer.json", tokenizer(vocabulary_, {"a b"}).dump());
     write("pad/added_tokens.json", R"({"<pad>": 3})");
     expect_said(compared({"chat", "pad"}), {"the token 3 is \"<pad>\", but \"<|im_end|>\" in "});
+    const auto write_config = [&](const char* file, const char* token) {
+        write(file, Json{{"added_tokens_decoder", {{"3", {{"content", token}}}}}, {"model_max_length", file}}.dump());
+    };
+    for (const char* directory : {"one", "two", "three"})
+        write(std::string(directory) + "/tokenizer.model", pieces("xyz"));
+    write_config("one/tokenizer_config.json", "<|im_end|>");
+    write_config("two/tokenizer_config.json", "<pad>");
+    write_config("three/tokenizer_config.json", "<|im_end|>");
+    expect_said(compared({"one", "two"}), {"the token 3 is \"<pad>\", but \"<|im_end|>\" in "});
+    EXPECT_EQ(compared({"one", "three"}), "") << "their settings differ";
+}
+
+TEST_F(TokenizersTest, OtherStepsBeforeTheMergesAreNoted) {
+    Json json = tokenizer(vocabulary_, {"a b"});
+    write("a/tokenizer.json", json.dump());
+    json["pre_tokenizer"] = {{"type", "Whitespace"}};
+    write("b/tokenizer.json", json.dump());
+    expect_said(compared({"a", "b"}), {"its pre_tokenizer is written otherwise, too"});
 }
 
 TEST_F(TokenizersTest, MergesInAnotherOrderAreRefused) {

@@ -89,8 +89,10 @@ Result<Vocabulary> read_vocab_json(const fs::path& directory) {
     std::error_code error;
     if (!fs::exists(directory / "merges.txt", error)) return found;
     ATOLL_TRY(const std::string merges, read_bounded(directory / "merges.txt"));
-    for (const std::string_view line : split(merges, '\n'))
+    for (std::string_view line : split(merges, '\n')) {
+        if (line.ends_with('\r')) line.remove_suffix(1);
         if (!line.empty() && !line.starts_with("#version")) found.merges.emplace_back(line);
+    }
     return found;
 }
 

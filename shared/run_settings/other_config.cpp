@@ -6,6 +6,7 @@
 
 #include "shared/base/text.h"
 #include "shared/run_settings/other_config_reader.h"
+#include "shared/run_settings/other_words.h"
 #include "shared/run_settings/run_settings.h"
 
 namespace atl::run_settings {
@@ -130,7 +131,8 @@ void OtherReader::finish(const Json& defaults) {
             into_.made.defaults.push_back(path_ + key);
         } else {
             take(key);
-            if (value != "auto") note(key, "has no counterpart");
+            const OtherWord* word = find_other_word(key);
+            if (value != "auto") note(key, word != nullptr ? our_word(*word) : "has no counterpart");
         }
     }
 }

@@ -153,6 +153,13 @@ TEST(OtherConfigTest, AccelerateIsReadWithFsdpAndDeepSpeed) {
     EXPECT_EQ(std::ranges::count(made.defaults, "debug"), 1);
 }
 
+TEST(OtherConfigTest, WordsOfFlagsAreAnsweredInFilesToo) {
+    const auto notes = notes_of(translate(R"({"output_dir": "out", "learning_rate": 0.1, "lora_r": 16, "packing": true,
+                                              "some_word": 1})"));
+    EXPECT_NE(notes.at("lora_r").find("--lora-rank"), std::string::npos) << notes.at("lora_r");
+    EXPECT_EQ(notes.at("some_word"), "has no counterpart");
+}
+
 // make_other_config_goldens.py had transformers write them.
 TEST(OtherConfigTest, ArgumentsOfTransformersSayTheirDefaultsAndHaveNothingToNote) {
     const TranslatedConfig made = translate(text_of("training_arguments.json"));

@@ -95,7 +95,8 @@ void translate_warmup(OtherReader& reader, std::int64_t steps, bool is_constant)
     if (is_constant)
         return reader.note(is_count ? "warmup_steps" : key, "means nothing with lr_scheduler_type constant");
     if (is_count) return reader.set("warmup_steps", whole_number(count.get<double>()), "warmup_steps");
-    if (steps == 0) return reader.note(key, "is a part of all steps: set warmup_steps to that many");
+    if (steps == 0)
+        return reader.note(key, "is a part of all steps: set warmup_steps to that many, and warmup_from_zero to on");
     if (ratio > 1) return reader.note(key, "is more than all steps: set warmup_steps");
     reader.set("warmup_steps", whole_number(std::ceil(ratio.get<double>() * static_cast<double>(steps))), key);
 }

@@ -29,10 +29,10 @@ std::string numbers(const std::vector<int>& values) {
 std::string storage(const std::string& kind, const std::string& key, int elements) {
     return "(" + text("storage") + "ctorch\n" + kind + "\n" + text(key) + text("cpu") + number(elements) + "tQ";
 }
-std::string tensor(const std::string& data, int offset, const std::vector<int>& shape,
-                   const std::vector<int>& strides) {
+std::string tensor(const std::string& data, int offset, const std::vector<int>& shape, const std::vector<int>& strides,
+                   const std::string& metadata = {}) {
     return "ctorch._utils\n_rebuild_tensor_v2\n(" + data + number(offset) + numbers(shape) + numbers(strides) + "\x89" +
-           "ccollections\nOrderedDict\n)RtR";
+           "ccollections\nOrderedDict\n)R" + metadata + "tR";
 }
 std::string pickle(const std::string& body) {
     return "\x80\x02" + body + ".";
@@ -55,6 +55,16 @@ std::string golden_pickle() {
         if (name.ends_with("data.pkl")) return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
     return {};
+}
+
+// torch.save of torch._neg_view(-v) has the bytes of v.
+TEST(PickleTest, ANegatedViewIsRefused) {
+    const auto with = [](const std::string& metadata) {
+        return pickle_error(dictionary(text("w") + tensor(storage("FloatStorage", "0", 4), 0, {2}, {1}, metadata)));
+    };
+    EXPECT_EQ(with("}"), "no error");
+    EXPECT_EQ(with("N"), "no error");
+    EXPECT_NE(with("}(" + text("neg") + "\x88u").find("resolve_neg()"), std::string::npos);
 }
 
 TEST(PickleTest, ATensorIsAPieceOfAStorage) {

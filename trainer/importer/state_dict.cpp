@@ -44,6 +44,10 @@ std::optional<weights::DType> find_storage_dtype(std::string_view name) {
     return found == kStorages.end() ? std::nullopt : std::optional(found->dtype);
 }
 
+bool is_empty_dict(const PickleValue& value) {
+    return value.kind == Kind::kDict && value.items.empty();
+}
+
 // What the classes of a state dictionary mean. Storages and tensors become values that name bytes elsewhere.
 class TensorClasses final : public PickleClasses {
   public:
@@ -70,6 +74,8 @@ class TensorClasses final : public PickleClasses {
                                argument(0).kind == Kind::kStorage && argument(1).kind == Kind::kInteger &&
                                argument(2).kind == Kind::kTuple && argument(3).kind == Kind::kTuple;
             if (!sound) return malformed("_rebuild_tensor_v2 does not get a storage, an offset, a shape and strides");
+            if (arguments.items.size() == 7 && argument(6).kind != Kind::kNone && !is_empty_dict(argument(6)))
+                return malformed("a tensor is a negated or conjugated view, which is not read: save its resolve_neg()");
             return PickleValue{.kind = Kind::kTensor, .items = {arguments.items.begin(), arguments.items.begin() + 4}};
         }
         return malformed("the class " + in_quotes(name) + " is called, which is refused");

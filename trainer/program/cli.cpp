@@ -56,7 +56,7 @@ struct Store {
     }
     Status operator()(std::vector<std::filesystem::path>* list) const {
         std::error_code error;
-        if (std::filesystem::is_regular_file(text, error))  // one with a comma in its name
+        if (std::filesystem::exists(text, error))  // one with a comma in its name
             list->emplace_back(text);
         else
             std::ranges::copy(split_list(text), std::back_inserter(*list));

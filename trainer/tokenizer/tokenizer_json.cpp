@@ -50,11 +50,28 @@ Status read_model(const Json& model, BpeParts& result) {
     return {};
 }
 
+// The id that the tokenizers library gives a token that is added to these, whatever its file says.
+std::int32_t id_of_added(const std::string& content, const BpeParts& parts) {
+    if (const auto known = parts.vocab.find(content); known != parts.vocab.end()) return known->second;
+    auto next = static_cast<std::int32_t>(parts.vocab.size());
+    for (const AddedToken& other : parts.added_tokens) {
+        if (other.content == content) return other.id;
+        next = std::max(next, other.id + 1);
+    }
+    return next;
+}
+
+// Without a vocabulary the ids are those of the file.
 Status read_added_tokens(const Json& tokens, BpeParts& result) {
     if (tokens.is_null()) return {};
     if (!tokens.is_array()) return fields::bad("added_tokens", "is no array");
     for (const Json& token : tokens) {
         ATOLL_TRY(auto added, fields::read_added_token(token, fields::member(token, "id"), "added_tokens"));
+        const std::int32_t id = result.vocab.empty() ? added.id : id_of_added(added.content, result);
+        if (id != added.id)
+            return fields::bad("added_tokens", "\"" + added.content + "\" has the id " + std::to_string(added.id) +
+                                                   ", but the tokenizers library gives it " + std::to_string(id) +
+                                                   ": the file was not written by it; correct the id");
         result.added_tokens.push_back(std::move(added));
     }
     return {};
@@ -70,11 +87,14 @@ Status read_template(const Json& processor, BpeParts& result) {
     if (!has_text || single.size() > 2) return fields::bad("post_processor", kOtherTemplate);
     if (single.size() == 1) return {};
     const std::string name = fields::text_or_empty(fields::member(fields::member(single[0], "SpecialToken"), "id"));
-    const Json& tokens =
-        fields::member(fields::member(fields::member(processor, "special_tokens"), name.c_str()), "tokens");
+    const Json& special = fields::member(fields::member(processor, "special_tokens"), name.c_str());
+    const Json &tokens = fields::member(special, "tokens"), &ids = fields::member(special, "ids");
     if (!tokens.is_array() || tokens.size() != 1 || !tokens[0].is_string() || !result.first_token.empty())
         return fields::bad("post_processor", kOtherTemplate);
     result.first_token = tokens[0].get<std::string>();
+    if (ids != Json::array({id_of_added(result.first_token, result)}))
+        return fields::bad("post_processor",
+                           "puts other ids before the text than that of \"" + result.first_token + "\"");
     return {};
 }
 

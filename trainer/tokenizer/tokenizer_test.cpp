@@ -104,7 +104,7 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
     expect("model.type", R"([{"op":"replace","path":"/model/type","value":"Unigram"}])");
     expect("model.dropout", R"([{"op":"replace","path":"/model/dropout","value":0.1}])");
     expect("model.end_of_word_suffix", R"([{"op":"replace","path":"/model/end_of_word_suffix","value":"</w>"}])");
-    expect("model.vocab", R"([{"op":"remove","path":"/model/vocab/a"}])");
+    expect("added_tokens", R"([{"op":"remove","path":"/model/vocab/a"}])");  // which moves them in the library
     expect("model.vocab", R"([{"op":"replace","path":"/model/vocab/a","value":-1}])");
     expect("model.vocab", R"([{"op":"replace","path":"/model/vocab/a","value":4000000000}])");
     expect("model.merges", R"([{"op":"replace","path":"/model/merges/0","value":["a","nowhere"]}])");
@@ -126,6 +126,12 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
     expect("post_processor", R"([{"op":"remove","path":"/post_processor/special_tokens"}])");
     expect("added_tokens", R"([{"op":"remove","path":"/added_tokens/0/id"}])");
     expect("added_tokens", R"([{"op":"replace","path":"/added_tokens/5/single_word","value":true}])");
+    expect("\"<x>\" has the id 999",
+           R"([{"op":"add","path":"/added_tokens/-","value":{"id":999,"content":"<x>","special":false}}])");
+    expect("\"a\" has the id 999",
+           R"([{"op":"add","path":"/added_tokens/-","value":{"id":999,"content":"a","special":false}}])");
+    expect("puts other ids before the text",
+           R"([{"op":"add","path":"/post_processor/special_tokens/<|begin_of_text|>/ids","value":[7]}])");
     ASSERT_TRUE(write_file_atomic(directory.path() / "tokenizer_config.json", R"({"eos_token":"<|nowhere|>"})").ok());
     expect("eos_token", "[]");
 }

@@ -148,7 +148,8 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
 Status make_start_adapter(const Catalog& catalog, JobView& job) {
     if (job.spec.adapter_of.empty() || job.base != job.spec.adapter_of) return {};
     ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
-    ATOLL_TRY(const BaseModel model, model_of_adapter(catalog, job.base));
+    ATOLL_TRY(const Json version, catalog.model_version(job.spec.model, job.base));
+    ATOLL_TRY(const BaseModel model, catalog.base_model(version));
     ATOLL_RETURN_IF_ERROR(model.config);
     ATOLL_TRY(const NewAdapter start, new_adapter(*model.config, config));
     ATOLL_TRY(job.base, catalog.make_adapter(job.spec.output_model, job.spec.adapter_of,
