@@ -120,8 +120,10 @@ Result<std::string> compare(const Compared& first, const Compared& other, const 
         note += "; " + std::to_string(more) + " more than that one has are lost";
     if (const auto less = first.ids.count_beyond(other.ids); less > 0)
         note += "; it lacks " + std::to_string(less) + " of them";
-    if (const std::string steps = differing_steps(first.directory, other.directory); !steps.empty())
-        note += "; its " + steps + " is written otherwise, too: see that it cuts texts alike";
+    const bool are_pieces = first.vocabulary.file == "tokenizer.model" && other.vocabulary.file == "tokenizer.model";
+    std::string steps = are_pieces ? "" : differing_steps(first.directory, other.directory);
+    if (are_pieces && files.find("tokenizer.model") != std::string::npos) steps = "tokenizer.model";
+    if (!steps.empty()) note += "; its " + steps + " is written otherwise, too: see that it cuts texts alike";
     return note;
 }
 

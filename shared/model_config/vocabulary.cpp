@@ -172,10 +172,10 @@ Result<std::optional<Vocabulary>> read_vocabulary(const fs::path& directory) {
     std::optional<Vocabulary> found;
     if (fs::exists(directory / "tokenizer.json", error)) {
         ATOLL_TRY(found, read_tokenizer_json(directory / "tokenizer.json"));
-    } else if (fs::exists(directory / "vocab.json", error)) {
-        ATOLL_TRY(found, read_vocab_json(directory));
     } else if (fs::exists(directory / "tokenizer.model", error)) {
         ATOLL_TRY(found, read_sentencepiece(directory / "tokenizer.model"));
+    } else if (fs::exists(directory / "vocab.json", error)) {
+        ATOLL_TRY(found, read_vocab_json(directory));
     }
     if (found) ATOLL_RETURN_IF_ERROR(add_tokens_beside(directory, found->tokens));
     return found;

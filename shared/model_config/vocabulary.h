@@ -20,7 +20,7 @@ struct Vocabulary {
     std::vector<std::string> merges;  // "a b", in their order; none of a tokenizer.model
 };
 
-// Of tokenizer.json, else vocab.json with merges.txt, else a SentencePiece tokenizer.model. Nothing: the directory has
+// Of tokenizer.json, else a SentencePiece tokenizer.model, else vocab.json with merges.txt. Nothing: the directory has
 // none of them. kInvalidArgument names a file that is not what its name says.
 Result<std::optional<Vocabulary>> read_vocabulary(const std::filesystem::path& directory);
 

@@ -34,6 +34,8 @@ TEST_F(VocabularyTest, EachKindOfFileGivesItsTokensAndMerges) {
     EXPECT_EQ(read().tokens, (Tokens{{"a", 0}, {"\xe2\x96\x81", 1}}));
     write("vocab.json", R"({"a": 1, "b": 0, "x": "no id"})");
     write("merges.txt", "#version: 0.2\na b\n\n");
+    EXPECT_EQ(read().file, "tokenizer.model") << "as the trainer reads them";
+    std::filesystem::remove(directory_.path() / "tokenizer.model");
     EXPECT_EQ(read().file, "vocab.json");
     EXPECT_EQ(read().tokens, (Tokens{{"a", 1}, {"b", 0}}));
     EXPECT_EQ(read().merges, std::vector<std::string>{"a b"});

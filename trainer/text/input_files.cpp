@@ -180,7 +180,11 @@ Result<std::vector<fs::path>> matches_of(const fs::path& pattern, std::vector<fs
     } else {
         paths = glob_paths(pattern);
     }
+    const std::size_t before = left_out.size();
     if (has_wildcard(pattern.filename()) || !pattern.has_filename()) drop_no_data(paths, left_out);
+    if (paths.empty() && left_out.size() > before)
+        return invalid_argument("--input", "what matches " + pattern.string() + " lies beside data and is none, as " +
+                                               left_out.back().string() + "; name a file itself to have it read");
     if (paths.empty()) return not_found("no file matches " + pattern.string(), "--input");
     std::vector<fs::path> files;
     for (const fs::path& path : paths) {

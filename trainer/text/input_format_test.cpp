@@ -187,6 +187,7 @@ TEST_F(OpenInputsTest, ARepositorysOwnFilesAreNoDataUnlessTheyAreNamed) {
     EXPECT_EQ(opened({"d/**"}), data + more);
     EXPECT_EQ(opened({"d/README.md"}, {.format = InputFormat::kText}), "d/README.md=text ");
     EXPECT_EQ(opened({"*/README.md"}, {.format = InputFormat::kText}), "d/README.md=text ");
+    EXPECT_NE(opened({"d/READM[E].md"}).find("README.md; name a file itself to have it read"), std::string::npos);
     write("e/LICENSE", "a text");
     EXPECT_NE(opened({"e"}).find("e is a directory without data: LICENSE is left out"), std::string::npos);
 }

@@ -11,10 +11,17 @@ namespace {
 constexpr const char* kEndOfText = "<|endoftext|>";
 
 // Classes of transformers 5 that take no more than vocabulary and merges from tokenizer.json: the pre-tokenizer has the
-// config's add_prefix_space, an added_tokens_decoder replaces the added tokens, and <|endoftext|> has the roles that
-// the config does not name. Other classes take all of it from tokenizer.json.
+// config's add_prefix_space, and <|endoftext|> has the roles that the config does not name. Other classes take all of
+// it from tokenizer.json.
 bool takes_merges_only(const TokenizerConfig& config) {
     return config.tokenizer_class == "GPT2Tokenizer" || config.tokenizer_class == "Qwen2Tokenizer";
+}
+
+// Classes of transformers 5 to which an added_tokens_decoder is all added tokens that there are. Others, as the general
+// ones, add them to those of tokenizer.json.
+bool replaces_added_tokens(const TokenizerConfig& config) {
+    return takes_merges_only(config) || config.is_llama() || config.tokenizer_class == "CodeGenTokenizer" ||
+           config.tokenizer_class == "GPTNeoXTokenizer" || config.tokenizer_class == "CohereTokenizer";
 }
 
 // The token that a class gives a role which the config does not name; empty: none.
@@ -60,7 +67,7 @@ Status apply_config(const TokenizerConfig& config, BpeParts& parts) {
                                 },
                                 static_cast<std::int32_t>(parts.vocab.size())};
     const bool is_own_class = takes_merges_only(config);
-    if (is_own_class && config.has_decoder) parts.added_tokens.clear();
+    if (config.has_decoder && replaces_added_tokens(config)) parts.added_tokens.clear();
     ATOLL_RETURN_IF_ERROR(add_configured_tokens(config, vocabulary, parts.added_tokens));
     if (is_own_class) parts.add_prefix_space = config.add_prefix_space.value_or(false);
     if (config.drops_prefix_space() && !parts.is_byte_level()) drop_prefix_space(parts);

@@ -58,12 +58,21 @@ void read_other_specials(const Json& tokens, TokenizerConfig& config) {
 }
 
 constexpr const char* kExtraTokens = "extra_special_tokens";
+constexpr const char* kAdditionalTokens = "additional_special_tokens";
+
+void read_lists(const Json& object, TokenizerConfig& config) {
+    for (const char* key : {kExtraTokens, kAdditionalTokens}) {
+        const Json& list = fields::member(object, key);
+        if (!list.is_array()) continue;
+        for (const Json& token : list) config.listed.push_back(fields::token_text(token));
+    }
+}
 
 // Of tokenizer_config.json; the older name of the list counts where the newer one is missing or empty. Of a list
 // transformers compares only the strings with added_tokens.json.
 void read_main_specials(const Json& object, TokenizerConfig& config) {
     const Json& extra = fields::member(object, kExtraTokens);
-    const Json& tokens = extra.empty() ? fields::member(object, "additional_special_tokens") : extra;
+    const Json& tokens = extra.empty() ? fields::member(object, kAdditionalTokens) : extra;
     if (tokens.is_object()) read_other_specials(tokens, config);
     if (!tokens.is_array()) return;
     for (const Json& token : tokens)
@@ -158,6 +167,8 @@ std::string TokenizerConfig::token_of(const std::string& role, const std::string
 Result<TokenizerConfig> parse_tokenizer_config(const ConfigFiles& files) {
     TokenizerConfig config;
     if (const Status status = read_main(files.main, config); !status.ok()) return in_file(kMain, status.error());
+    read_lists(files.main, config);
+    read_lists(files.special_tokens, config);
     const Json& decoder = fields::member(files.main, "added_tokens_decoder");
     config.has_decoder = !decoder.is_null();
     if (config.has_decoder) {
@@ -206,6 +217,9 @@ Status add_configured_tokens(const TokenizerConfig& config, const Vocabulary& vo
         // Older directories say nothing of flags in added_tokens.json: what tokenizer.json says of an id counts.
         if (config.has_decoder || !is_own) ATOLL_RETURN_IF_ERROR(configure_token(token, vocabulary, tokens));
     }
+    for (AddedToken& token : tokens)
+        if (config.has_special_lists() && std::ranges::find(config.listed, token.content) != config.listed.end())
+            token.special = true;
     for (const auto& [role, content] : config.roles) {
         const auto known = std::find_if(tokens.begin(), tokens.end(),
                                         [&](const AddedToken& token) { return token.content == content; });

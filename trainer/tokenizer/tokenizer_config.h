@@ -20,6 +20,7 @@ struct TokenizerConfig {
     // The token of each role that is named: "eos_token", … and a model's own, "image_token". Empty: null in the file.
     std::map<std::string, std::string> roles;
     std::vector<std::string> other_specials;  // of extra_special_tokens
+    std::vector<std::string> listed;          // in any list of special tokens of these files
     std::string tokenizer_class;              // of transformers, without "Fast"; empty: not named
     std::optional<bool> add_prefix_space;
     bool legacy = false;                   // of a tokenizer.model: a space comes before texts behind special tokens too
@@ -28,6 +29,10 @@ struct TokenizerConfig {
 
     // Whether it is Llama's class, or CodeLlama's.
     bool is_llama() const;
+    // Whether what stands in any list of the files is special, without an added_tokens_decoder.
+    bool has_special_lists() const {
+        return !has_decoder && (tokenizer_class == "Qwen2Tokenizer" || tokenizer_class == "CohereTokenizer");
+    }
     // Whether texts begin without the space that a tokenizer of these classes puts before them.
     bool drops_prefix_space() const { return is_llama() && add_prefix_space == false; }
     // The token of a role; `fallback` where the role is not named.
@@ -56,7 +61,8 @@ struct Vocabulary {
 json::Json describe_tokens(std::vector<AddedToken> tokens);
 
 // Brings `tokens`, those of the tokenizer's own file, to what transformers 5 makes of them with `config`: the config's
-// flags win (but a special token stays one), new tokens follow the others, and tokens with a role are special.
+// flags win (but a special token stays one), new tokens follow the others, and tokens with a role are special, as are
+// those in a list where the class is Qwen2's or Cohere's.
 // kInvalidArgument names a token whose id in the config is not the one that transformers gives it.
 Status add_configured_tokens(const TokenizerConfig& config, const Vocabulary& vocabulary,
                              std::vector<AddedToken>& tokens);

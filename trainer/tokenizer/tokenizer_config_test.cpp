@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
+#include "trainer/tokenizer/bpe_parts.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 // Ids are those of transformers 5.23.0 (tokenizers 0.23.3), AutoTokenizer.from_pretrained(…,
@@ -79,6 +80,37 @@ TEST_F(TokenizerConfigTest, TheConfigsFlagsWinOverThoseOfTokenizerJson) {
     config_.erase("added_tokens_decoder");
     write("added_tokens.json", {{"<tool>x", 424}});
     EXPECT_EQ(ids_of("a <tool> b"), (Ids{64, 220, 424, 285})) << "added_tokens.json does not win";
+}
+
+// As transformers 5.23 reads each.
+TEST_F(TokenizerConfigTest, TheClassDecidesWhatADecoderAndListsAre) {
+    const auto parts_of = [](const char* tokenizer_class, nlohmann::json more, nlohmann::json map = nullptr) {
+        BpeParts parts;
+        parts.vocab = {{"a", 0}};
+        parts.added_tokens = {{.id = 1, .content = "<x>", .special = true}, {.id = 2, .content = "<y>"}};
+        more["tokenizer_class"] = tokenizer_class;
+        const auto config = parse_tokenizer_config({std::move(more), std::move(map), nullptr});
+        EXPECT_TRUE(config.ok() && apply_config(*config, parts).ok()) << tokenizer_class;
+        return parts;
+    };
+    const nlohmann::json decoder = {{"added_tokens_decoder", {{"1", {{"content", "<x>"}}}}}};
+    for (const char* own : {"LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "CodeGenTokenizer",
+                            "GPTNeoXTokenizerFast", "CohereTokenizer", "GPT2Tokenizer", "Qwen2TokenizerFast"}) {
+        const BpeParts parts = parts_of(own, decoder);
+        ASSERT_EQ(parts.added_tokens.size(), 1U) << own;
+        EXPECT_FALSE(parts.added_tokens[0].special) << own;
+    }
+    EXPECT_EQ(parts_of("PreTrainedTokenizerFast", decoder).added_tokens.size(), 2U);
+    EXPECT_TRUE(parts_of("PreTrainedTokenizerFast", decoder).added_tokens[0].special);
+    for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
+        const nlohmann::json list = {{key, {"<y>"}}};
+        for (const char* takes : {"Qwen2Tokenizer", "Qwen2TokenizerFast", "CohereTokenizerFast"})
+            EXPECT_TRUE(parts_of(takes, list).added_tokens[1].special) << takes << " " << key;
+        EXPECT_FALSE(parts_of("GPT2Tokenizer", list).added_tokens[1].special) << key;
+    }
+    const nlohmann::json map = {{"additional_special_tokens", {"<y>"}}};
+    EXPECT_TRUE(parts_of("Qwen2Tokenizer", nlohmann::json::object(), map).added_tokens[1].special);
+    EXPECT_FALSE(parts_of("LlamaTokenizer", nlohmann::json::object(), map).added_tokens[1].special);
 }
 
 TEST_F(TokenizerConfigTest, ATokenWithARoleIsSpecial) {

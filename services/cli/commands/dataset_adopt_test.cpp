@@ -67,7 +67,7 @@ class DatasetAdoptTest : public testing::Test {
     }
 
     Json split_ = {{"tokenizer_sha256", std::string(64, '1')},
-                   {"tokenizer_reader", 3},
+                   {"tokenizer_reader", 4},
                    {"fingerprint", std::string(64, '2')},
                    {"seq_len", 16},
                    {"batching", "packing"},

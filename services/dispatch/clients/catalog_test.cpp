@@ -78,7 +78,7 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
                        {"fingerprint", "feed"},
                        {"validation", {{"tokens", 70}}},
                        {"tokenizer", {{"model", "tiny"}, {"version", std::string(64, 'e')}}},
-                       {"tokenizer_reader", 3},
+                       {"tokenizer_reader", 4},
                        {"fits", true}};
     DatasetCopy copy{"leonardo", "it"};
     found_ = {{"items", Json::array({good})}};

@@ -124,7 +124,7 @@ tokenize)
         exit
     fi
     mkdir -p "$out"
-    printf '{"schema":1,"tokenizer_reader":3,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"
+    printf '{"schema":1,"tokenizer_reader":4,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"
     without_end=$(cat "$here/tokenize.without_end" 2>/dev/null) || without_end=0
     printf '"tokens":600,"without_end":%s,"template":"t",' "$without_end" >>"$out/data.json"
     printf '"longer":1,"tokens_truncated":7,"bytes":2000,' >>"$out/data.json"
