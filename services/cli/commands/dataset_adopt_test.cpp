@@ -104,7 +104,7 @@ TEST_F(DatasetAdoptTest, ItRegistersTheVersionAndWhereItLies) {
     const CommandResult adopted = adopt("leonardo", "prepared");
     EXPECT_EQ(adopted.out, "version 4 of diaries: 2 rows to train on, 0 to validate on; at leonardo in prepared\n")
         << adopted.err;
-    EXPECT_EQ(posted().at("tokenizer_reader"), 3);
+    EXPECT_EQ(posted().at("tokenizer_reader"), 4);
     EXPECT_EQ(posted().at("train"), (Json{{"documents", 4}, {"rows", 2}, {"tokens", 20}}));
     const CommandResult refused = adopt("leonardo", "/elsewhere");
     EXPECT_EQ(refused.exit_code, 2);

@@ -356,8 +356,8 @@ TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
         const char* file;
         std::string fits, exceeds;
     };
-    for (const Case& kind : {Case{"tokenizer.model", pieces(320), pieces(321)},
-                             {"vocab.json", vocabulary(319).dump(), vocabulary(320).dump()},
+    for (const Case& kind : {Case{"vocab.json", vocabulary(319).dump(), vocabulary(320).dump()},
+                             {"tokenizer.model", pieces(320), pieces(321)},
                              {"tokenizer.json", tokenizer(319, 2), tokenizer(320, 2)},
                              {"tokenizer.json", tokenizer(2, 319), tokenizer(2, 320)},
                              {"added_tokens.json", vocabulary(319).dump(), vocabulary(320).dump()},

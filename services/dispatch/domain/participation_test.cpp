@@ -57,6 +57,35 @@ TEST(ParticipationTest, AFacilityThatIsNotForTheJobAnyMoreIsLeftOutWhereTheQuoru
         << "it is told once";
 }
 
+// Where a job trains for epochs the rows that a site says that it has are its steps.
+TEST(ParticipationTest, AnUpdateOfManyRowsIsComparedAsOneOfManySteps) {
+    const auto assigned = [](const std::vector<std::int64_t>& rows) {
+        JobView job = new_job();
+        job.spec.training = {{"epochs", 1}, {"batch_size", 8}, {"lr", 1}};
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (i == 2) job.spec.participants.push_back(job.spec.participants[0]);
+            DatasetCopy& data = job.spec.participants[i].data;
+            data.facility = std::string(1, static_cast<char>('a' + i));
+            data.rows = rows[i];
+            data.seq_len = 128;
+        }
+        take(job, submit_job(job, 0));
+        for (const Participant& one : job.spec.participants) train(job, 1, one.data.facility);
+        take(job, advance_job(job, 0));
+        std::vector<aggregate::Assignment> all;
+        const json::Json round = closed_round(job);
+        for (const json::Json& update : round.at("updates"))
+            all.push_back(aggregate::parse_assignment(update.at("assigned"), "assigned").value());
+        return all;
+    };
+    const auto two = assigned({1588, 22});
+    EXPECT_NEAR(two[0].effort / two[1].effort, 199.0 / 3, 1) << "of two neither is the usual one";
+    EXPECT_EQ(two[0].tokens, two[1].tokens) << "it weighs no more";
+    const auto three = assigned({1588, 22, 20});
+    EXPECT_NEAR(three[0].effort / three[1].effort, 10, 1);
+    EXPECT_NEAR(three[0].element_max / three[1].element_max, 199.0 / 3, 1);
+}
+
 // At a site that never evaluates, of 900 data sets there.
 TEST(ParticipationTest, EvaluationsThatComeSlowerThanRoundsAreBounded) {
     JobView job = new_job();

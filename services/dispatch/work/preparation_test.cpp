@@ -37,7 +37,7 @@ TEST_F(JobLifecycleTest, APreparationRegistersWhichFilesItsTokenizerWasOf) {
                                                       {"version", kBaseDigest},
                                                       {"vocabulary", {{"tokenizer.json", sha256}}},
                                                       {"settings", Json::object()}}));
-    EXPECT_EQ(catalog_->registered_reader(), 3) << "as data.json has it";
+    EXPECT_EQ(catalog_->registered_reader(), 4) << "as data.json has it";
 }
 
 TEST_F(JobLifecycleTest, APreparationForADatasetThatIsAnothersByNowFailsAtOnce) {
