@@ -51,7 +51,7 @@ strategy:                             # `atoll strategy list` describes each and
   # Without lora_rank, fedavg also takes row_weights: tokens, which weighs the rows of embedding and head by how often each
   # site saw their tokens; each update then says how often it saw each token. And control_variate: 0.7, which has each site
   # step towards what all learn: a mean gradient comes with each update, and the mean of all goes out with each model. It
-  # costs where sites miss rounds.
+  # gains little where sites miss rounds.
   # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # or momentum, adam: steps along what a round changed
 training:                             # of a round: flags of `atoll-trainer train` with _ for -
   steps: 20                           # or epochs
