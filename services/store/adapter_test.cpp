@@ -59,6 +59,15 @@ class AdapterVersionTest : public StoreTest {
         EXPECT_EQ(response.status, 201) << response.body;
         return Json::parse(response.body);
     }
+    // As the aggregation makes it in the job's first round.
+    Json made_of(const std::string& base, const Json& update) {
+        return made(call(Method::kPost, "/v1/models/out/versions",
+                         {{"manifest", stored(files_of(kOptions, weights_of(kOptions, 3)))},
+                          {"kind", "global"},
+                          {"parents", {base, update.at("digest")}},
+                          {"job", "job1"},
+                          {"round", 1}}));
+    }
 
     std::string model_;
 };
@@ -115,12 +124,7 @@ TEST_F(AdapterVersionTest, WhatARoundMakesOfItBelongsToTheSameModel) {
     EXPECT_EQ(update.at("kind"), "update");
     EXPECT_EQ(update.at("parents"), Json{start});
     EXPECT_EQ(update.at("adapter_of"), model_);
-    const Json global = made(call(Method::kPost, "/v1/models/out/versions",
-                                  {{"manifest", stored(files_of(kOptions, weights_of(kOptions, 3)))},
-                                   {"kind", "global"},
-                                   {"parents", {start, update.at("digest")}},
-                                   {"job", "job1"},
-                                   {"round", 1}}));
+    const Json global = made_of(start, update);
     EXPECT_EQ(global.at("adapter_of"), model_);
     const Json merged = made(call(Method::kPost, "/v1/models/out/versions",
                                   {{"manifest", stored({{"model.safetensors", model_file() + ""}, {"a", "b"}})},
@@ -141,12 +145,7 @@ TEST_F(AdapterVersionTest, TheSameAdapterOfAnothersModelChangesNoOnesModel) {
     const Json body = {{"manifest", stored(site, files_of(kOptions, weights_of(kOptions, 2)))}, {"kind", "update"}};
     const Json update = made(call(site, Method::kPost, "/v1/models/out/versions", body.dump()));
     EXPECT_EQ(update.at("adapter_of"), model_);
-    const Json global = made(call(Method::kPost, "/v1/models/out/versions",
-                                  {{"manifest", stored(files_of(kOptions, weights_of(kOptions, 3)))},
-                                   {"kind", "global"},
-                                   {"parents", {start, update.at("digest")}},
-                                   {"job", "job1"},
-                                   {"round", 1}}));
+    const Json global = made_of(start, update);
     EXPECT_EQ(global.at("adapter_of"), model_);
 }
 

@@ -282,7 +282,6 @@ class Steps {
     explicit Steps(std::uint64_t steps) : left_(steps) {}
     // Whether there are so many left, which are gone then.
     bool take(std::uint64_t steps) {
-        if (steps > left_) left_ = 0;
         left_ -= std::min(steps, left_);
         return left_ > 0;
     }
@@ -363,6 +362,13 @@ Places starts_of(const Node& node, std::string_view name, const Places& ends, St
     return starts;
 }
 
+// The places in the name from which the pattern leads to its end or, of a prefix, to any place.
+Places starts_in(const Node& root, std::string_view name, ModulePattern::Extent extent, Steps& steps) {
+    Places ends(name.size() + 1, extent == ModulePattern::Extent::kPrefix);
+    ends.back() = true;
+    return starts_of(root, name, ends, steps);
+}
+
 }  // namespace
 
 Result<ModulePattern> ModulePattern::parse(std::string_view text, Extent extent) {
@@ -378,10 +384,8 @@ Result<ModulePattern> ModulePattern::parse(std::string_view text, Extent extent)
 
 bool ModulePattern::matches(std::string_view module) const {
     if (module.size() > kNameMax) return false;
-    Places ends(module.size() + 1, extent_ == Extent::kPrefix);
-    ends.back() = true;
     Steps unlimited(std::numeric_limits<std::uint64_t>::max());
-    const Places starts = starts_of(*root_, module, ends, unlimited);
+    const Places starts = starts_in(*root_, module, extent_, unlimited);
     if (starts[0] || extent_ != Extent::kLastParts) return starts[0];
     const std::size_t end = std::min(module.find('\n'), module.size());  // "." is no line's end
     for (std::size_t at = 0; at < end; ++at)
@@ -391,10 +395,8 @@ bool ModulePattern::matches(std::string_view module) const {
 
 std::uint64_t ModulePattern::steps(std::string_view module, std::uint64_t steps_max) const {
     if (module.size() > kNameMax) return 0;
-    Places ends(module.size() + 1, extent_ == Extent::kPrefix);
-    ends.back() = true;
     Steps steps(steps_max);
-    starts_of(*root_, module, ends, steps);
+    starts_in(*root_, module, extent_, steps);
     return steps_max - steps.left();
 }
 
