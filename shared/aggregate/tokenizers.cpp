@@ -17,6 +17,7 @@ using model_config::Vocabulary;
 
 constexpr std::array kVocabularyFiles = {"tokenizer.json", "tokenizer.model",   "vocab.json",
                                          "merges.txt",     "added_tokens.json", "tokenizer_config.json"};
+constexpr const char* kPieces = "tokenizer.model";              // of SentencePiece
 constexpr const char* kSettingsFile = "tokenizer_config.json";  // has tokens, and much that is no token
 
 // Null: it is not there, or cannot be read.
@@ -88,14 +89,17 @@ struct Compared {
     TokenIds ids;
 };
 
-// The steps before merges that tokenizer.json says otherwise in both; empty: none, or one has no such file.
-std::string differing_steps(const fs::path& a, const fs::path& b) {
+// What else decides how texts are cut and differs, of these files: all of a tokenizer.model, of a tokenizer.json the
+// steps before the merges. Empty: nothing, or one has no such file.
+std::string differing_steps(const Compared& a, const Compared& b, const std::string& files) {
+    if (a.vocabulary.file == kPieces && b.vocabulary.file == kPieces)
+        return files.find(kPieces) == std::string::npos ? "" : kPieces;
     const auto read = [](const fs::path& directory) {
         const auto bytes = bytes_of(directory / "tokenizer.json");
         const auto tree = bytes ? json::parse(*bytes) : Result<json::Json>(json::Json());
         return tree.ok() && tree->is_object() ? *tree : json::Json();
     };
-    const json::Json first = read(a), other = read(b);
+    const json::Json first = read(a.directory), other = read(b.directory);
     if (first.is_null() || other.is_null()) return {};
     std::vector<std::string> steps;
     for (const char* step : {"normalizer", "pre_tokenizer"})
@@ -114,16 +118,14 @@ Result<std::string> compare(const Compared& first, const Compared& other, const 
     const auto& merges = other.vocabulary.merges;
     if (!merges.empty() && !first.vocabulary.merges.empty() && merges != first.vocabulary.merges)
         return differs("its merges are not those of " + of + ", so texts are cut otherwise");
-    std::string note = other.directory.string() + ": its tokenizer is written otherwise than that of " + of + " (" +
-                       files + "), but gives the same tokens the same ids";
+    std::string note = other.directory.string() + ": its tokenizer files differ from those of " + of + " (" + files +
+                       "), but it gives the same tokens the same ids";
     if (const auto more = other.ids.count_beyond(first.ids); more > 0)
         note += "; " + std::to_string(more) + " more than that one has are lost";
     if (const auto less = first.ids.count_beyond(other.ids); less > 0)
         note += "; it lacks " + std::to_string(less) + " of them";
-    const bool are_pieces = first.vocabulary.file == "tokenizer.model" && other.vocabulary.file == "tokenizer.model";
-    std::string steps = are_pieces ? "" : differing_steps(first.directory, other.directory);
-    if (are_pieces && files.find("tokenizer.model") != std::string::npos) steps = "tokenizer.model";
-    if (!steps.empty()) note += "; its " + steps + " is written otherwise, too: see that it cuts texts alike";
+    if (const std::string steps = differing_steps(first, other, files); !steps.empty())
+        note += "; its " + steps + " differs, too: check that it cuts texts the same way";
     return note;
 }
 
@@ -146,12 +148,20 @@ Result<std::vector<std::string>> compare_tokenizers(const std::vector<fs::path>&
         }
         const auto files = differing_files(*first, directory);
         const bool is_settings_alone = files == std::vector<std::string>{kSettingsFile};
-        if (files.empty() || (is_settings_alone && !(read_one(*first).ok() && read_one(directory).ok()))) continue;
-        if (!read) {
-            ATOLL_TRY(read, read_one(*first));
+        if (files.empty()) continue;
+        std::optional<Compared> other;
+        const auto open_both = [&]() -> Status {
+            if (!read) {
+                ATOLL_TRY(read, read_one(*first));
+            }
+            ATOLL_TRY(other, read_one(directory));
+            return {};
+        };
+        if (const Status opened = open_both(); !opened.ok()) {
+            if (is_settings_alone) continue;  // their vocabularies are of the same files
+            return opened.error();
         }
-        ATOLL_TRY(const Compared other, read_one(directory));
-        ATOLL_TRY(std::string note, compare(*read, other, listed(files)));
+        ATOLL_TRY(std::string note, compare(*read, *other, listed(files)));
         if (!is_settings_alone) notes.push_back(std::move(note));
     }
     return notes;
