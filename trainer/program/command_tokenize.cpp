@@ -52,9 +52,8 @@ class TokenizeCommand final : public Command {
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &overwrite_},
             {"check",
-             "only see what the files are, whether the tokenizer is one that is read and whether the first rows fit "
-             "the "
-             "template; writes nothing",
+             "check only what the files are, that the tokenizer can be read and that the first rows fit the template; "
+             "writes nothing",
              &checks_},
             {"seq-len", "tokens a row", &options_.seq_len, true},
             choice("batching", "what a row holds", "packing|padding", "packing",

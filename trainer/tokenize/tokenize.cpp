@@ -325,7 +325,7 @@ void tell_left_out(const std::vector<std::filesystem::path>& files) {
     if (files.empty()) return;
     std::vector<std::string> names;
     for (std::size_t i = 0; i < std::min(files.size(), kNamedMax); ++i) names.push_back(files[i].string());
-    spdlog::info("tokenize: leaves out {}{}: no data; a file that is named itself is read", join(names),
+    spdlog::info("tokenize: {}{} left out, as not data; to read such a file, name it itself", join(names),
                  files.size() > kNamedMax ? fmt::format(" and {} more", files.size() - kNamedMax) : "");
 }
 

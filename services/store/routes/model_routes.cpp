@@ -407,7 +407,8 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
                                  " hours: only an admin removes younger ones");
     ATOLL_TRY(const PruneScope scope, prune_scope(routing.pool, request, order.model));
     const std::unique_lock pruning(routing.pruning, std::try_to_lock);
-    if (!pruning) return Error{ErrorCode::kResourceExhausted, "somebody prunes just now; try again in a while", {}};
+    if (!pruning)
+        return Error{ErrorCode::kResourceExhausted, "another prune is under way; try again when it has ended", {}};
     const std::int64_t rounds = order.keep_updates_rounds.value_or(routing.keep_updates_rounds);
     ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, scope, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));
