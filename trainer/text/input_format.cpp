@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "shared/base/shell.h"
 #include "shared/base/text.h"
 
 namespace atl::text {
@@ -62,15 +63,6 @@ constexpr std::array kForeign = {
             "`sqlite3 -csv -header FILE 'select …' > FILE.csv` converts it"},
     Foreign{0, "\xff\xfe"sv, "UTF-16", kUtf16Advice},
     Foreign{0, "\xfe\xff"sv, "UTF-16", kUtf16Advice}};
-
-// A word of a command that people paste.
-std::string shell_word(const std::string& text) {
-    const auto is_plain = [](unsigned char c) {
-        return std::isalnum(c) != 0 || "_./+-=@%"sv.find(static_cast<char>(c)) != std::string_view::npos;
-    };
-    if (std::ranges::all_of(text, is_plain)) return text;
-    return "'" + replace_all(text, "'", "'\\''") + "'";
-}
 
 // What a zip archive is by its name.
 const char* advice_for(const Foreign& foreign, const std::filesystem::path& path) {

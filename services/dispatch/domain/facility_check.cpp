@@ -8,6 +8,7 @@
 #include "services/dispatch/domain/check_job.h"
 #include "services/dispatch/domain/set_command.h"
 #include "services/dispatch/domain/site_trouble.h"
+#include "shared/base/shell.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 

@@ -7,8 +7,6 @@
 // Commands that people are advised to type. Pure.
 namespace atl::dispatch {
 
-// As one word of a shell, in quotes only where it needs them.
-std::string shell_word(const std::string& text);
 // "atoll facility set NAME ARGUMENTS", as a shell takes it.
 std::string set_command(const Facility& facility, const std::string& arguments);
 // That command for one field of the record.

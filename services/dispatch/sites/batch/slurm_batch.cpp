@@ -5,6 +5,7 @@
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/sites/batch/batch_system.h"
 #include "services/dispatch/sites/transport/frame.h"
+#include "shared/base/shell.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/site/attempt_files.h"
@@ -99,14 +100,6 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
     return lines;
 }
 
-// As a word of a shell, also within double quotes where it needs none of its own.
-std::string path_word(const std::string& path) {
-    const auto is_plain = [](unsigned char c) {
-        return std::isalnum(c) != 0 || std::string_view("-_./+,@=:%").find(static_cast<char>(c)) != std::string::npos;
-    };
-    return std::all_of(path.begin(), path.end(), is_plain) ? path : shell_quote(path);
-}
-
 // sinfo(1): "4", of nodes that differ "4+", of no limit "infinite" or "n/a".
 std::int64_t read_time_s(std::string_view text) {
     const auto time = parse_time(std::string(text), "");
@@ -155,7 +148,7 @@ class SlurmBatch : public BatchSystem {
     std::string script(const BatchJobRef& job, const Resources& resources, const std::string& body) const override {
         const std::string header = render_header(job, resources, spec_);
         if (spec_.script_template.empty()) return "#!/bin/sh\n" + header + body;
-        return fill_template(spec_.script_template, {header, body, job.exports, path_word(job.directory)});
+        return fill_template(spec_.script_template, {header, body, job.exports, shell_word(job.directory)});
     }
 
     std::string launcher() const override { return "srun --mpi=pmix --kill-on-bad-exit=1"; }
